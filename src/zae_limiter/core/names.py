@@ -29,6 +29,9 @@ FIRST_USE = "first-use"
 ADDRESS_TAG = "ip:"
 """The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 
+USAGE_WINDOWS = ("hourly", "daily", "monthly")
+"""The kinds of windows over which usage is counted, the finest first."""
+
 MAX_DEPTH = 8
 """Most levels of a hierarchy, the entity itself included."""
 
@@ -128,8 +131,8 @@ def limit_name(value: object, field: str = "name") -> str:
 
 
 def namespace(value: object, field: str = "namespace") -> str:
-    """Check a namespace name: a letter, then letters, digits, ``_ - .``."""
-    return _name(value, field, _PLAIN, "'_', '-' and '.'")
+    """Check a namespace name: a letter, then letters, digits, ``_ - .``. Return it as a plain string."""
+    return str(_name(value, field, _PLAIN, "'_', '-' and '.'"))
 
 
 def stack(value: object, field: str = "name") -> str:
