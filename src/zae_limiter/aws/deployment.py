@@ -28,7 +28,7 @@ from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
 from ..stores.dynamodb.table import check_table
 from . import package, stack, template
-from .calls import Aws, join_lines, poll
+from .calls import Aws, join_lines, name_stack, poll
 from .events import Journal
 from .stack import DesiredStack, FollowOptions
 from .template import function_name, log_group, queue_name
@@ -61,6 +61,7 @@ class Deployment(NamedTuple):
     """What the stack says that it holds."""
 
 
+@name_stack
 def deploy(
     aws: Aws,
     name: str,
@@ -233,6 +234,7 @@ def options_of(found: Stack) -> StackOptions:
     return replace(template.decode_options(found.parameters), tags=found.user_tags)
 
 
+@name_stack
 def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
     """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
     found = require_stack(aws, name)

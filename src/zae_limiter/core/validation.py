@@ -14,7 +14,10 @@ class MissingCronsim(ZAELimiterError):
 
 
 class ValidationError(ZAELimiterError, ValueError):
-    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``."""
+    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``.
+
+    Of a ``value`` that is a long text, the first 50 characters are kept.
+    """
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         shown = repr(value)
@@ -22,11 +25,11 @@ class ValidationError(ZAELimiterError, ValueError):
             shown = f"{shown[:60]}... ({len(shown)} characters)"
         super().__init__(f"{field} = {shown}: {reason}")
         self.field = field
-        self.value = value
+        self.value = f"{value[:50]}..." if isinstance(value, str) and len(value) > 50 else value
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value, self.reason)
+        return type(self), (self.field, self.value, self.reason), {"args": self.args}
 
 
 class InvalidIdentifierError(ValidationError):

@@ -133,15 +133,20 @@ def check(deployed: Deployed, client: str) -> None:
     if found > _OWN_LAYOUT:
         raise IncompatibleSchemaError(
             f"The store has schema {deployed.schema}; zae-limiter {client} knows schema {SCHEMA_VERSION}. "
-            f"Install zae-limiter {deployed.client_min} or later."
+            f"Install zae-limiter {deployed.client_min} or later.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if order(client) < order(deployed.client_min):
         raise IncompatibleSchemaError(
-            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one."
+            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if found < _OWN_LAYOUT:
         unfinished = deployed.schema == UNFINISHED
-        raise mismatch("is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}")
+        what = "is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}"
+        raise mismatch(what, client_version=client, schema_version=deployed.schema, lambda_version=deployed.aggregator)
 
 
 def check_has_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> None:
@@ -160,9 +165,10 @@ def aggregator_warning(deployed: Deployed, client: str) -> str | None:
     )
 
 
-def mismatch(what: str) -> VersionMismatchError:
-    """Return the error of data that need an upgrade."""
+def mismatch(what: str, **fields: str | None) -> VersionMismatchError:
+    """Return the error of data that need an upgrade; ``fields`` are its versions, where they are known."""
     return VersionMismatchError(
         f"The store {what}; this client needs schema {SCHEMA_VERSION}: "
-        "run `zae-limiter upgrade` with the name of this table."
+        "run `zae-limiter upgrade` with the name of this table.",
+        **fields,
     )
