@@ -108,13 +108,6 @@ def test_a_program_that_catches_an_unavailable_limiter_also_catches_a_denied_one
     assert zae_limiter.StackCreationError is StackOperationError
 
 
-def test_a_long_value_is_cut_in_the_field_and_the_message_says_how_long_it_was() -> None:
-    error = ValidationError("entity_id", "x" * 300, "too long")
-    assert error.value == "x" * 50 + "..."
-    assert "(302 characters): too long" in str(error)
-    assert ValidationError("limit", 10**80, "too much").value == 10**80
-
-
 def test_a_refusal_as_json_has_the_fields_of_older_clients_too() -> None:
     refused = RateLimitExceeded([status()]).as_dict()
     assert refused["contended"] is False

@@ -48,7 +48,7 @@ def test_ids_that_cannot_be_kept_are_refused(value: object) -> None:
     with pytest.raises(InvalidIdentifierError) as caught:
         names.entity_id(value, "parent_id")
     assert caught.value.field == "parent_id"
-    assert caught.value.value in (value, f"{str(value)[:50]}...")
+    assert caught.value.value == value
     assert caught.value.reason
 
 

@@ -14,10 +14,7 @@ class MissingCronsim(ZAELimiterError):
 
 
 class ValidationError(ZAELimiterError, ValueError):
-    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``.
-
-    Of a ``value`` that is a long text, the first 50 characters are kept.
-    """
+    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         shown = repr(value)
@@ -25,11 +22,11 @@ class ValidationError(ZAELimiterError, ValueError):
             shown = f"{shown[:60]}... ({len(shown)} characters)"
         super().__init__(f"{field} = {shown}: {reason}")
         self.field = field
-        self.value = f"{value[:50]}..." if isinstance(value, str) and len(value) > 50 else value
+        self.value = value
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.value, self.reason), {"args": self.args}
+        return type(self), (self.field, self.value, self.reason)
 
 
 class InvalidIdentifierError(ValidationError):

@@ -171,17 +171,17 @@ class SyncRepository(SyncOperations):
         """Return whether the store is available, its latency and the versions."""
         return run(self._inner.status())
 
-    def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
+    def register_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
-        return run(self._inner.register_namespace(name, principal))
+        return run(self._inner.register_namespace(namespace, principal))
 
-    def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
-        return run(self._inner.register_namespaces(wanted, principal))
+    def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
+        """Register ``namespaces`` by their names and return them. ``principal`` goes into the audit log."""
+        return run(self._inner.register_namespaces(namespaces, principal))
 
-    def get_namespace(self, name: str) -> Namespace:
-        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
-        return run(self._inner.get_namespace(name))
+    def get_namespace(self, namespace: str) -> Namespace:
+        """Return the namespace of this name. Raise `NamespaceNotFoundError` if it is not registered."""
+        return run(self._inner.get_namespace(namespace))
 
     def list_namespaces(self) -> list[Namespace]:
         """Return all active namespaces, sorted by name."""
@@ -191,9 +191,9 @@ class SyncRepository(SyncOperations):
         """Return deleted namespaces whose data still exist, to be recovered or purged."""
         return run(self._inner.list_orphan_namespaces())
 
-    def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
+    def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
-        return run(self._inner.delete_namespace(name, principal))
+        return run(self._inner.delete_namespace(namespace, principal))
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
         """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
