@@ -145,7 +145,6 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("deploy",), "--name my-app"),
         (("delete", "--yes"), "--name my-app"),
         (("--name", "my_app", "deploy"), "letters, digits, and hyphens"),
         (("--name", "my-app", "deploy", "--lambda-memory", "5"), "from 128 to 10240"),
@@ -153,7 +152,7 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
         (("--name", "my-app", "deploy", "--tag", "team"), "KEY=VALUE"),
         (("--name", "my-app", "--region", "no region", "deploy"), "region"),
     ],
-    ids=["no name", "nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
+    ids=["nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
 )
 def test_bad_input_is_told_in_one_line(words: tuple[str, ...], text: str) -> None:
     place = () if "--region" in words else ("--region", REGION)

@@ -235,19 +235,25 @@ def options_of(found: Stack) -> StackOptions:
 
 
 @name_stack
-def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
-    """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None, wait: bool = True) -> None:
+    """Delete the stack and everything in it, or only begin to if ``wait`` is False.
+
+    Raises:
+        InfrastructureNotFoundError: It does not exist.
+    """
     found = require_stack(aws, name)
     check_unprotected(aws, found)
     for left in reversed(range(_DELETIONS)):
         for bucket in list_archives(aws, found):
             empty_bucket(aws, bucket)
         try:
-            stack.remove(aws, found, FollowOptions(progress))
+            stack.remove(aws, found, FollowOptions(progress), wait=wait)
             break
         except StackOperationError:
             if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
                 raise
+    if not wait:
+        return
     # a running invocation can recreate the log group after CloudFormation has deleted it
     aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
 

@@ -194,13 +194,18 @@ def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, 
     return done
 
 
-def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
-    """Delete a stack and wait until it is gone, after waiting for an operation in progress."""
+def remove(aws: Aws, found: Stack, watch: FollowOptions, *, wait: bool = True) -> None:
+    """Delete a stack and wait until it is gone, after waiting for an operation in progress.
+
+    Only begin to delete it if ``wait`` is False.
+    """
     if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
         return
     journal = Journal(aws, found.id)
     journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "delete_stack", StackName=found.id)
+    if not wait:
+        return
     end = follow(journal, watch)
     if end.status != _DELETED:
         raise operation_error(found.name, "deleted", end)

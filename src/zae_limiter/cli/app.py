@@ -15,6 +15,7 @@ from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
 from .commands import Command, Group, Shell
+from .old_names import GONE, refuse
 from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -64,6 +65,8 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
+        if cmd_name in GONE:
+            return refuse(cmd_name)
         if cmd_name not in _WHERE:
             return None
         module, _, attribute = _WHERE[cmd_name].partition(":")

@@ -16,6 +16,7 @@ from ..core.reports import StackOptions
 from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
+from .old_names import Renamed, unused_option
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -55,6 +56,15 @@ _TEXTS = (
     ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
     ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
 )
+_OLD = {
+    "enable_aggregator": "--enable-aggregator",
+    "enable_alarms": "--enable-alarms",
+    "enable_audit_archival": "--enable-audit-archival",
+    "enable_tracing": "/--no-tracing",
+    "create_iam_roles": "/--no-create-iam-roles",
+    "enable_deletion_protection": "/--no-deletion-protection",
+}
+"""Other names of the switches."""
 _USUAL = {field.name: field.default for field in fields(StackOptions)}
 """The values of a new stack. Options whose value is None can be nothing, which the command line says as 0 or ''."""
 
@@ -68,10 +78,15 @@ def _help(flag: str, text: str) -> str:
 
 
 _stack_flags = combine(
-    *(click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES),
+    *(
+        click.option(flag, field, cls=Renamed, old=_OLD.get(field, ""), default=None, help=_help(field, text))
+        for flag, field, text in _SWITCHES
+    ),
     *(click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS),
     *(click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS),
-    pairs_option("--tag", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."),
+    pairs_option(
+        "--tag", "-t", "tags", help="A tag of the stack; may be repeated. The tags replace all existing ones."
+    ),
 )
 """An option per field of `StackOptions`; those that are not passed are None and keep their values."""
 
@@ -86,6 +101,11 @@ def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptio
 @click.command(cls=Command)
 @_stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
+@unused_option(
+    "--enable-provisioner/--no-provisioner",
+    default=None,
+    why="there is no function that applies limits files; `zae-limiter limits apply` writes to the table itself.",
+)
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
@@ -103,7 +123,7 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     from ..aws import deployment
     from ..sync import SyncRepository
 
-    name = _require_name(shell)
+    name = names.stack(shell.stack())
     names.namespace(shell.namespace)
     with _connect(shell) as aws:
         _check_values(name, given)
@@ -129,8 +149,9 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
 
 
 @click.command(cls=Command)
+@click.option("--wait/--no-wait", default=True, help="Wait until everything is deleted.  [wait]")
 @yes_option
-def delete(shell: Shell, yes: bool) -> None:
+def delete(shell: Shell, wait: bool, yes: bool) -> None:
     """Delete a stack with everything in it.
 
     Table, limits, usage, audit events and their archive are lost for good. A protected table is refused.
@@ -146,8 +167,9 @@ def delete(shell: Shell, yes: bool) -> None:
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
         with show_events(f"Deleting {name}", quiet=shell.as_json) as tell:
-            deployment.delete(aws, name, progress=lambda event: tell(_spell_event(event)))
-    shell.show({"name": name, "deleted": True}, f"Deleted {name} and everything in it.")
+            deployment.delete(aws, name, progress=lambda event: tell(_spell_event(event)), wait=wait)
+    done = f"Deleted {name} and everything in it." if wait else f"{name} is being deleted in the background."
+    shell.show({"name": name, "deleted": wait}, done)
 
 
 @click.command("list", cls=Command)
@@ -223,7 +245,8 @@ def cfn_template(shell: Shell, output: Path | None, force: bool) -> None:
 @click.command(cls=Command)
 @click.option("--output", "-o", metavar="FILE", type=_FILE, default="lambda.zip", show_default=True, help="The zip.")
 @_force_option
-def lambda_export(shell: Shell, output: Path, force: bool) -> None:
+@click.option("--info", is_flag=True, help="Only show what is in the package.")
+def lambda_export(shell: Shell, output: Path, force: bool, info: bool) -> None:
     """Write the aggregator's Lambda package.
 
     The same version of zae-limiter always makes the same bytes; the digest is the CodeSha256 that Lambda shows.
@@ -235,8 +258,13 @@ def lambda_export(shell: Shell, output: Path, force: bool) -> None:
     from ..aws import package
 
     content = package.build()
-    _write(output, content, force)
     digest = package.sha256(content)
+    if info:
+        files = sorted(module.path for module in package.modules())
+        lines = {"bytes": len(content), "CodeSha256": digest, "files": len(files)}
+        shell.show({"bytes": len(content), "code_sha256": digest, "files": files}, facts(lines))
+        return
+    _write(output, content, force)
     shell.show(
         {"path": str(output), "bytes": len(content), "code_sha256": digest},
         f"The Lambda package is in {output}: {len(content):,} bytes, CodeSha256 {digest}.",
@@ -255,7 +283,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
 
 
 def _require_name(shell: Shell) -> str:
-    """Return the name of the stack. Raise `UsageError` if it was not passed."""
+    """Return the name of the stack to delete. Raise `UsageError` if it was not passed: no default is deleted."""
     if shell.stack_name is None:
         raise click.UsageError("No stack was given. Name it with --name my-app.")
     return names.stack(shell.stack_name)

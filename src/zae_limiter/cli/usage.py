@@ -17,6 +17,7 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
+from .old_names import Renamed
 from .output import note
 from .policies import spell_reset
 
@@ -52,10 +53,19 @@ class UsageQuery(NamedTuple):
 
 
 _usage_options = combine(
-    click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
+    click.option(
+        "--entity",
+        "-e",
+        "entity_id",
+        cls=Renamed,
+        old="--entity-id",
+        metavar="ID",
+        help="What this entity consumed.",
+    ),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
     click.option(
         "--window",
+        "-w",
         "window_type",
         type=click.Choice(WINDOWS),
         default=WINDOWS[0],
@@ -63,7 +73,7 @@ _usage_options = combine(
     ),
     moment_option("--start", "start_time", help="Only windows that begin then or later."),
     moment_option("--end", "end_time", help="Only windows that begin before."),
-    click.option("--plot", is_flag=True, help="A chart per limit; needs the extra plot."),
+    click.option("--plot", "-p", is_flag=True, help="A chart per limit; needs the extra plot."),
     click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for spreadsheets."),
 )
 """The options of all usage commands, which `read_options` reads."""
@@ -99,6 +109,7 @@ def usage() -> None:
 @_usage_options
 @click.option(
     "--limit",
+    "-l",
     type=click.IntRange(min=1),
     metavar="N",
     help=f"Show at most N windows, the newest.  [default: {DEFAULT_LIMIT}; with --plot all]",

@@ -94,7 +94,9 @@ class LevelShards(NamedTuple):
     @property
     def seen_ms(self) -> int:
         """The instant since when all of it was seen; 0 where something is not known."""
-        return min(seen.seen_ms for _, seen in self.shards) if self.complete else 0
+        if not self.complete:
+            return 0
+        return min(0 if seen.image is None else seen.seen_ms for _, seen in self.shards)
 
 
 @dataclass(slots=True, eq=False)
