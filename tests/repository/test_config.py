@@ -102,7 +102,9 @@ async def test_set_get_list_and_delete(harness: Harness) -> None:
     assert await limiter.list_resources_with_entity_configs() == ["gpt-4"]
 
 
-async def test_a_listing_without_a_limit_is_whole_and_one_with_a_limit_says_that_there_is_more(harness: Harness) -> None:
+async def test_a_listing_without_a_limit_is_whole_and_one_with_a_limit_says_that_there_is_more(
+    harness: Harness,
+) -> None:
     repo = harness.repository()
     everybody = [f"key-{number:03}" for number in range(230)]
     for entity in everybody:
