@@ -85,7 +85,8 @@ def _node(classes: dict[str, ast.ClassDef], each: Docstring) -> ast.ClassDef | a
     owner = classes[each.owner.__name__]
     if each.name is None:
         return owner
-    return next(node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == each.name)
+    found = [node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == each.name]
+    return found[-1]  # after its overloads
 
 
 def _quoted(text: str, indent: str) -> list[str]:

@@ -48,6 +48,15 @@ FLAGS: dict[str, tuple[str, Any]] = {
         "aggregator_role_arn",
         "arn:aws:iam::123456789012:role/r",
     ),
+    "--policy-namespace-id a1B2c3D4e5-": ("policy_namespace_id", "a1B2c3D4e5-"),
+    "--no-region-in-iam-names": ("region_in_iam_names", False),
+    "--app-role-trust ecs,eks": ("app_role_trust", "ecs,eks"),
+    "--oidc-provider-arn arn:aws:iam::123456789012:oidc-provider/issuer/id": (
+        "oidc_provider_arn",
+        "arn:aws:iam::123456789012:oidc-provider/issuer/id",
+    ),
+    "--oidc-subject system:serviceaccount:a:b": ("oidc_subject", "system:serviceaccount:a:b"),
+    "--require-mfa": ("require_mfa", True),
     "--enable-deletion-protection": ("enable_deletion_protection", True),
     "--tag team=limits": ("tags", {"team": "limits"}),
 }

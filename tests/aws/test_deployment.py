@@ -25,8 +25,9 @@ from zae_limiter import (
     ValidationError,
     __version__,
 )
-from zae_limiter.aws import deployment, package, stack
+from zae_limiter.aws import deployment, package, stack, template
 from zae_limiter.aws.events import Event
+from zae_limiter.aws.stack import DesiredStack, FollowOptions
 from zae_limiter.aws.template import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
@@ -84,6 +85,40 @@ def test_it_works_and_doing_it_again_changes_nothing(name: str) -> None:
     aws().call("lambda", "update_function_code", FunctionName=f"{name}-aggregator", ZipFile=package.build() + b"\0")
     replaced = deployment.deploy(aws(), name, StackOptions(lambda_memory=512))
     assert (replaced.stack, replaced.code) == ("unchanged", "uploaded")
+
+
+FORMER = {
+    '  NamesRegion: !Equals [!Ref RegionInIamNames, "true"]': '  NamesRegion: !Equals ["true", "false"]',
+    "  RegionInIamNames:\n": "  Unused:\n",
+}
+"""What makes the template one whose names of roles and policies are without the region, and that has no such option."""
+
+
+@pytest.mark.parametrize("options", [StackOptions(create_iam_roles=True), StackOptions(region_in_iam_names=True)])
+def test_a_stack_keeps_the_names_of_its_roles_unless_told_otherwise(name: str, options: StackOptions) -> None:
+    text = template.read_template()
+    for present, former in FORMER.items():
+        assert present in text
+        text = text.replace(present, former)
+    parameters = template.encode_parameters(name, StackOptions(create_iam_roles=True))
+    del parameters["RegionInIamNames"]
+    stack.apply(aws(), name, DesiredStack(text, parameters, stack.add_own_tags(None)), FollowOptions())
+    before = deployment.require_stack(aws(), name).outputs
+    assert before["AppRoleArn"].endswith(f":role/{name}-app")
+    for _ in range(2):
+        deployment.deploy(aws(), name, options)
+    after = deployment.require_stack(aws(), name).outputs
+    if options.region_in_iam_names:
+        assert after["AcquirePolicyArn"].endswith(f":policy/{name}-acq-{REGION}")
+    else:
+        assert {after[each] for each in before if each.endswith(("RoleArn", "PolicyArn"))} == {
+            before[each] for each in before if each.endswith(("RoleArn", "PolicyArn"))
+        }
+
+
+def test_a_new_stack_whose_role_names_would_be_too_long_is_refused() -> None:
+    with pytest.raises(ValidationError, match="at most 39 are allowed while role names hold the region"):
+        deployment.deploy(aws(), "a" * 40, StackOptions())
 
 
 def test_its_options_can_be_read_back(name: str) -> None:

@@ -13,6 +13,10 @@ from zae_limiter.aws import template
 from zae_limiter.records.usage import WINDOWS
 
 ROLE = "arn:aws:iam::123456789012:role/path/my-role"
+PROVIDER = "arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/0123ABCD"
+SUBJECT = "system:serviceaccount:default:my-app"
+PLAIN = StackOptions(region_in_iam_names=False)
+"""As stacks had them whose names of roles and policies are without the region."""
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no window": ({"snapshot_windows": ""}, "snapshot_windows", "hourly, daily, monthly"),
@@ -40,9 +44,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "role of a user": ({"aggregator_role_arn": "arn:aws:iam::123456789012:user/x"}, "aggregator_role_arn", ":role/"),
     "no place": ({"role_name_format": "pb-"}, "role_name_format", "{} exactly once"),
     "two places": ({"policy_name_format": "{}-{}"}, "policy_name_format", "{} exactly once"),
+    "name of a namespace": ({"policy_namespace_id": "tenant a"}, "policy_namespace_id", "it is not the name"),
+    "the registry": ({"policy_namespace_id": "_"}, "policy_namespace_id", "id of a namespace"),
+    "unknown service": ({"app_role_trust": "ecs,batch", "create_iam_roles": True}, "app_role_trust", "ecs, lambda"),
+    "no service": ({"app_role_trust": "", "create_iam_roles": True}, "app_role_trust", "ecs, lambda"),
+    "service twice": ({"app_role_trust": "eks,eks", "create_iam_roles": True}, "app_role_trust", "each once"),
+    "provider": ({"oidc_provider_arn": ROLE}, "oidc_provider_arn", ":oidc-provider/"),
+    "subject": ({"oidc_subject": "my-app"}, "oidc_subject", "system:serviceaccount:default:my-app"),
+    "provider alone": ({"oidc_provider_arn": PROVIDER, "create_iam_roles": True}, "oidc_subject", "or neither"),
+    "subject alone": ({"oidc_subject": SUBJECT, "create_iam_roles": True}, "oidc_provider_arn", "or neither"),
+    "trust without roles": ({"app_role_trust": "ecs"}, "create_iam_roles", "--create-iam-roles"),
+    "mfa without roles": ({"require_mfa": True}, "create_iam_roles", "--create-iam-roles"),
     "odd letters": ({"role_name_format": "a b-{}"}, "role_name_format", "letters, digits"),
     "a long role": ({"role_name_format": "x" * 50 + "{}"}, "role_name_format", "65 characters, IAM allows 64"),
     "a long policy": ({"policy_name_format": "x" * 114 + "{}"}, "policy_name_format", "129 characters, IAM allows 128"),
+    "a long role with its region": (
+        {"role_name_format": "x" * 34 + "{}", "region_in_iam_names": True},
+        "role_name_format",
+        "65 characters, IAM allows 64; shorten it or the name of the stack, or set region_in_iam_names=False",
+    ),
+    "a region": ({"region_in_iam_names": "us-east-1"}, "region_in_iam_names", "True, False or None"),
     "tag of AWS": ({"tags": {"AWS:x": "1"}}, "tags", "reserved"),
     "tag of ours": ({"tags": {"zae-limiter:managed": "no"}}, "tags", "reserved"),
     "empty tag": ({"tags": {"": "1"}}, "tags", "valid tag key"),
@@ -95,6 +116,17 @@ def test_a_name_leaves_room_for_what_is_called_after_it() -> None:
         template.check_options("ab", StackOptions())
 
 
+def test_a_name_leaves_room_for_the_region_in_the_names_of_roles() -> None:
+    template.check_options("a" * 39, StackOptions(create_iam_roles=True, region_in_iam_names=True))
+    with pytest.raises(
+        ValidationError, match=r"at most 39 are allowed .* set region_in_iam_names=False \(--no-region-in-iam-names"
+    ):
+        template.check_options("a" * 40, StackOptions(region_in_iam_names=True))
+    template.check_options("a" * 53, StackOptions())  # a stack that exists may have names without the region
+    lent = StackOptions(create_iam=False, aggregator_role_arn=ROLE, region_in_iam_names=True)
+    template.check_options("a" * 53, lent)
+
+
 def test_every_partition_has_its_arns() -> None:
     for partition in ("aws", "aws-cn", "aws-us-gov"):
         template.check_options(
@@ -128,6 +160,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "role_name_format": formats(),
     "policy_name_format": formats(),
     "create_iam": st.just(True),
+    "policy_namespace_id": st.sampled_from([None, "a1B2c3D4e5-"]),
+    "app_role_trust": st.none(),
+    "oidc_provider_arn": st.none(),
+    "oidc_subject": st.none(),
+    "require_mfa": st.just(False),
+    "region_in_iam_names": st.sampled_from([None, False]),
 }
 
 
@@ -143,6 +181,13 @@ def stack_options(draw: st.DrawFn) -> StackOptions:
         given |= {"create_iam": False, "create_iam_roles": False}
     elif draw(st.booleans()):
         given |= {"aggregator_role_arn": None}
+        trusted = st.lists(st.sampled_from(["ecs", "lambda", "ec2", "eks"]), min_size=1, unique=True).map(",".join)
+        given |= {
+            "create_iam_roles": True,
+            "app_role_trust": draw(st.none() | trusted),
+            "require_mfa": draw(st.booleans()),
+        }
+        given |= draw(st.sampled_from([{}, {"oidc_provider_arn": PROVIDER, "oidc_subject": SUBJECT}]))
     return StackOptions(**given)
 
 
@@ -154,8 +199,16 @@ def test_parameters_say_the_same_as_options(wanted: StackOptions) -> None:
 
 
 def test_a_stack_of_an_older_template_has_the_defaults_for_what_it_lacks() -> None:
-    assert template.decode_options({}) == StackOptions()
-    assert template.decode_options({"LambdaMemory": "512", "Unknown": "1"}) == StackOptions(lambda_memory=512)
+    assert template.decode_options({"RegionInIamNames": "true"}) == StackOptions()
+    given = {"LambdaMemory": "512", "Unknown": "1", "RegionInIamNames": "true"}
+    assert template.decode_options(given) == StackOptions(lambda_memory=512)
+
+
+def test_a_stack_whose_iam_names_are_without_the_region_keeps_them() -> None:
+    """Other names would be other roles and policies, and those that have them would lose their rights."""
+    before = template.encode_parameters("my-app", PLAIN)
+    del before["RegionInIamNames"]
+    assert template.decode_options(before) == PLAIN
 
 
 def test_a_format_that_changes_nothing_is_none() -> None:

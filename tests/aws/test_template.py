@@ -94,7 +94,7 @@ def test_what_is_archived_moves_to_glacier(parsed: Any) -> None:
 def test_every_role_can_be_bounded(parsed: Any) -> None:
     roles = [each["Properties"] for each in parsed["Resources"].values() if each["Type"] == "AWS::IAM::Role"]
     bound = {"Fn::If": ["Bounds", {"Ref": "PermissionBoundary"}, {"Ref": "AWS::NoValue"}]}
-    assert [role["PermissionsBoundary"] for role in roles] == [bound] * 4
+    assert [role["PermissionsBoundary"] for role in roles] == [bound] * 5
 
 
 def test_recovery_is_for_as_many_days_as_were_asked_for(parsed: Any) -> None:

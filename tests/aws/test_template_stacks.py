@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.aws.account import Account, client, deployed
+from tests.aws.account import REGION, Account, client, deployed
 from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import template
@@ -17,6 +17,8 @@ from zae_limiter.aws import template
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
 BOUNDARY = "arn:aws:iam::aws:policy/PowerUserAccess"
 ROLE = "arn:aws:iam::000000000000:role/given"
+ISSUER = "oidc.eks.us-east-1.amazonaws.com/id/0123ABCD"
+PROVIDER = f"arn:aws:iam::123456789012:oidc-provider/{ISSUER}"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,12 @@ def rich() -> Iterator[Account]:
         audit_archive_glacier_days=3,
         enable_tracing=True,
         create_iam_roles=True,
+        region_in_iam_names=False,
+        app_role_trust="ecs,lambda,eks",
+        oidc_provider_arn=PROVIDER,
+        oidc_subject="system:serviceaccount:default:my-app",
+        require_mfa=True,
+        policy_namespace_id="a1B2c3D4e5-",
         enable_deletion_protection=True,
     )
     yield from stack("template-rich", wanted)
@@ -76,8 +84,15 @@ def resources_of(account: Account) -> dict[str, str]:
 
 AGGREGATOR = {"Aggregator", "AggregatorStream", "AggregatorLogGroup", "AggregatorDeadLetters"}
 ARCHIVE = {"AuditArchive", "AuditArchivePolicy"}
-POLICIES = {"AcquirePolicy", "FullPolicy", "ReadPolicy"}
-ROLES = {"AppRole", "AdminRole", "ReadRole"}
+POLICIES = {
+    "AcquirePolicy": "acq",
+    "FullPolicy": "full",
+    "ReadPolicy": "read",
+    "NamespaceAcquirePolicy": "ns-acq",
+    "NamespaceFullPolicy": "ns-full",
+    "NamespaceReadPolicy": "ns-read",
+}
+ROLES = {"AppRole", "OidcAppRole", "AdminRole", "ReadRole"}
 ALARMS = {
     *("ErrorsAlarm", "FailuresAlarm", "DamagedAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
     *("WriteThrottleAlarm", "ReadThrottleAlarm"),
@@ -99,11 +114,12 @@ def test_what_it_is_called(plain: Account, rich: Account) -> None:
     assert found["Aggregator"] == f"{name}-aggregator"
     assert found["AggregatorDeadLetters"].endswith(f"/{name}-aggregator-dlq")
     assert found["AggregatorLogGroup"] == f"/aws/lambda/{name}-aggregator"
-    assert found["AggregatorRole"] == f"{name}-aggr"
-    for policy, component in zip(sorted(POLICIES), ("acq", "full", "read"), strict=True):
-        assert found[policy].endswith(f":policy/{name}-{component}")
+    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}"
+    for policy, component in POLICIES.items():
+        assert found[policy].endswith(f":policy/{name}-{component}-{REGION}")
         assert resources_of(rich)[policy].endswith(f":policy/pol-{rich.stack}-{component}")
-    roles = {"AggregatorRole": "aggr", "AppRole": "app", "AdminRole": "admin", "ReadRole": "read"}
+    roles = {"AggregatorRole": "aggr", "AppRole": "app", "OidcAppRole": "app-oidc", "AdminRole": "admin"}
+    roles["ReadRole"] = "read"
     assert {role: resources_of(rich)[role] for role in roles} == {
         role: f"pb-{rich.stack}-{component}-x" for role, component in roles.items()
     }
@@ -204,14 +220,66 @@ def alarms_of(account: Account) -> list[Any]:
 
 def test_the_roles_have_their_policies(rich: Account) -> None:
     iam = rich.client("iam")
-    for component, policy in (("app", "AcquirePolicyArn"), ("admin", "FullPolicyArn"), ("read", "ReadPolicyArn")):
+    wanted = {"app": "AcquirePolicyArn", "app-oidc": "AcquirePolicyArn", "admin": "FullPolicyArn"}
+    for component, policy in {**wanted, "read": "ReadPolicyArn"}.items():
         name = f"pb-{rich.stack}-{component}-x"
         (attached,) = iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]
         assert attached["PolicyArn"] == rich.outputs[policy]
 
 
+def trust_of(account: Account, component: str) -> Any:
+    """The statements of who may assume a role."""
+    found = account.client("iam").get_role(RoleName=f"pb-{account.stack}-{component}-x")["Role"]
+    document = found["AssumeRolePolicyDocument"]
+    return (json.loads(document) if isinstance(document, str) else document)["Statement"]
+
+
+def test_who_may_assume_the_roles(rich: Account) -> None:
+    own = {"AWS": "arn:aws:iam::000000000000:root"}
+    people, services = trust_of(rich, "app")
+    assert people == {"Effect": "Allow", "Principal": own, "Action": "sts:AssumeRole"}
+    assert services == {
+        "Effect": "Allow",
+        "Principal": {"Service": ["ecs-tasks.amazonaws.com", "lambda.amazonaws.com", "pods.eks.amazonaws.com"]},
+        "Action": ["sts:AssumeRole", "sts:TagSession"],
+    }
+    (federated,) = trust_of(rich, "app-oidc")
+    assert (federated["Action"], federated["Principal"]) == ("sts:AssumeRoleWithWebIdentity", {"Federated": PROVIDER})
+    assert federated["Condition"] == {
+        "StringEquals": {f"{ISSUER}:aud": "sts.amazonaws.com"},
+        "StringLike": {f"{ISSUER}:sub": "system:serviceaccount:default:my-app"},
+    }
+    for component in ("admin", "read"):
+        (person,) = trust_of(rich, component)
+        assert person["Condition"] == {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+
+
+def test_without_more_only_the_account_may_assume_them() -> None:
+    for made in stack("template-people", StackOptions(create_iam_roles=True, enable_aggregator=False)):
+        assert "OidcAppRole" not in resources_of(made)
+        for component in ("app", "admin", "read"):
+            role = made.client("iam").get_role(RoleName=f"{made.stack}-{component}-{REGION}")["Role"]
+            (only,) = role["AssumeRolePolicyDocument"]["Statement"]
+            assert "Condition" not in only
+            assert only["Principal"] == {"AWS": "arn:aws:iam::000000000000:root"}
+
+
+def test_the_same_stack_in_two_regions_of_an_account() -> None:
+    """Roles and policies are the account's, not the region's."""
+    wanted = StackOptions(create_iam_roles=True)
+    made = [deployed(engine.endpoint(), "template-twice", wanted, region) for region in ("eu-west-1", "ap-southeast-2")]
+    named = [
+        {physical for logical, physical in resources_of(each).items() if logical in {*POLICIES, *ROLES}}
+        for each in made
+    ]
+    assert [len(each) for each in named] == [9, 9]
+    assert not named[0] & named[1]
+    for each in made:
+        each.client("cloudformation").delete_stack(StackName=each.stack)
+
+
 def test_tracing_is_allowed_only_where_it_is_on(plain: Account, rich: Account) -> None:
-    tracing = [statements(plain, f"{plain.stack}-aggr"), statements(rich, f"pb-{rich.stack}-aggr-x")]
+    tracing = [statements(plain, f"{plain.stack}-aggr-{REGION}"), statements(rich, f"pb-{rich.stack}-aggr-x")]
     assert ["Trace" in each for each in tracing] == [False, True]
 
 

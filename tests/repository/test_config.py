@@ -130,7 +130,7 @@ async def test_config_is_cached_also_where_there_is_none(harness: Harness) -> No
     harness.clock.advance(60)
     await take(limiter, 1)
     assert store.calls["read"] == reads + 1, "one read for everything"
-    limiter.repository.invalidate_config_cache()
+    await limiter.repository.invalidate_config_cache()
     assert limiter.repository.get_cache_stats().size == 0
     await take(limiter, 1)
     assert store.calls["read"] == reads + 2
@@ -338,7 +338,7 @@ async def test_config_that_cannot_be_read_is_an_error_until_it_is_set_again(harn
     await limiter.set_system_defaults(rpm(100))
     key = keys.system_config((await limiter.repository.get_namespace("default")).id)
     await harness.store().commit([Write(key, put=poison)])
-    limiter.repository.invalidate_config_cache()
+    await limiter.repository.invalidate_config_cache()
     with pytest.raises(CorruptRecordError, match=r"[Ss]et"):
         await take(limiter, 1)
     await limiter.set_system_defaults(rpm(50))

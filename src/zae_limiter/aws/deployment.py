@@ -36,6 +36,7 @@ from .template import function_name, log_group, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..core.reports import LimiterInfo
     from ..stores.dynamodb.client import Options
     from ..stores.port import Store
     from .events import Event
@@ -81,7 +82,8 @@ def deploy(
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    parameters = template.encode_parameters(name, options)
+    template.check_options(name, options)
+    parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     if not (options.enable_aggregator and options.enable_audit_archival):
         check_archive_empty(aws, name)
     _check_role(aws, options)
@@ -97,6 +99,16 @@ def deploy(
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
+
+
+def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
+
+    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    """
+    if options.region_in_iam_names is not None or not options.create_iam:
+        return options
+    return replace(options, region_in_iam_names=read_options(aws, name).region_in_iam_names is not False)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -212,12 +224,32 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
         return deploy(aws, told.table, options)
 
 
+def delete_store(store: Store) -> None:
+    """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        delete(aws, told.table)
+
+
+def renew_aggregator(store: Store) -> str:
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        return package.upload(aws, told.table)
+
+
+def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterInfo]:
+    """Return the limiters that are deployed in the account, sorted by name."""
+    with Aws(region, endpoint_url) as aws:
+        return stack.find_limiters(aws)
+
+
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
     template.check_options(_client_options(store, options).table, options)
 
 
-def _client_options(store: Store, options: StackOptions) -> Options:
+def _client_options(store: Store, options: StackOptions | None) -> Options:
     if not isinstance(store, DynamoStore):
         raise ValidationError("stack_options", options, f"is not supported on the {store.capabilities.name} store")
     return store.client.options

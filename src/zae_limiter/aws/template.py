@@ -16,6 +16,7 @@ from ..core.errors import ValidationError
 from ..core.limit import as_int
 from ..core.reports import StackOptions
 from ..records.usage import WINDOWS
+from . import iam
 
 OURS = {"ManagedBy": "zae-limiter"}
 """The parameter that tells our stacks from those that others make of the template: unlike tags, an import sets it."""
@@ -27,9 +28,6 @@ LOG_RETENTION_DAYS = (
 
 _OWN_TAGS = "zae-limiter:"
 """What the tags begin with by which stacks are found again."""
-
-_COMPONENT_MAX = 8
-"""No role or policy of a stack will ever be called by a longer word than this."""
 
 _MOST_DAYS = 36_500
 RANGES = {
@@ -46,19 +44,19 @@ RANGES = {
 _FLAGS = (
     *("enable_aggregator", "enable_alarms", "enable_audit_archival", "enable_tracing"),
     *("create_iam_roles", "create_iam", "enable_deletion_protection"),
+    "require_mfa",
 )
 _ARN = r"arn:aws[a-z-]*:{}:[a-z0-9-]*:(?:aws|\d{{12}}):{}\Z"
 _TOPIC = re.compile(_ARN.format("sns", r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?"))
 _POLICY = re.compile(_ARN.format("iam", r"policy/[\x21-\x7e]{1,1024}"))
 _ROLE = re.compile(_ARN.format("iam", r"role/[A-Za-z0-9_+=,.@/-]{1,576}"))
+_PROVIDER = re.compile(_ARN.format("iam", r"oidc-provider/[A-Za-z0-9_.:/-]{1,255}"))
 _ARNS = {
     "alarm_sns_topic": (_TOPIC, "arn:aws:sns:us-east-1:123456789012:my-topic"),
     "permission_boundary": (_POLICY, "arn:aws:iam::123456789012:policy/my-boundary"),
     "aggregator_role_arn": (_ROLE, "arn:aws:iam::123456789012:role/my-role"),
+    "oidc_provider_arn": (_PROVIDER, "arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws.com/id/A1"),
 }
-_FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
-"""What the two parameters of a name format begin with, and the longest name that IAM allows."""
-_IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
 _FUNCTION_MAX = 64
 """The longest name of a Lambda function."""
 _MOST_TAGS = 47
@@ -73,7 +71,13 @@ _OPTIONAL = (lambda value: value or "", lambda text: text or None)
 _CODECS: dict[str, Any] = {
     **dict.fromkeys((*RANGES, "log_retention_days"), _NUMBER),
     **dict.fromkeys(_FLAGS, _FLAG),
-    **dict.fromkeys(_ARNS, _OPTIONAL),
+    **dict.fromkeys((*_ARNS, "oidc_subject"), _OPTIONAL),
+    "region_in_iam_names": (
+        lambda value: "false" if value is False else "true",
+        lambda text: None if text == "true" else False,
+    ),
+    "policy_namespace_id": (iam.encode_namespace, iam.decode_namespace),
+    "app_role_trust": (iam.encode_trust, iam.decode_trust),
     "snapshot_windows": (str, str),
     "pitr_recovery_days": (lambda days: str(days or 0), lambda text: int(text) or None),
 }
@@ -112,20 +116,25 @@ def encode_parameters(name: str, options: StackOptions) -> dict[str, str]:
     """Return every parameter of the stack. Raise `ValidationError` for invalid options."""
     check_options(name, options)
     found = {parameter: _CODECS[option][0](getattr(options, option)) for option, parameter in _PARAMETERS.items()}
-    for option, (start, _) in _FORMATS.items():
-        found[f"{start}Prefix"], found[f"{start}Suffix"] = _split_format(getattr(options, option))
+    for option, (start, _) in iam.FORMATS.items():
+        found[f"{start}Prefix"], found[f"{start}Suffix"] = iam.split_format(getattr(options, option))
     threshold = options.lambda_timeout * options.lambda_duration_threshold_pct * _MS_PER_PERCENT
     return found | {_THRESHOLD: str(threshold)} | OURS
 
 
 def decode_options(parameters: Mapping[str, str]) -> StackOptions:
-    """Return the options of a stack from its parameters, without the tags."""
+    """Return the options of a stack from its parameters, without the tags.
+
+    A stack whose template did not know ``RegionInIamNames`` has names without it, and keeps them: other names would be
+    other roles and policies.
+    """
+    parameters = {"RegionInIamNames": "false", **parameters}
     given: dict[str, Any] = {
         option: _CODECS[option][1](parameters[parameter])
         for option, parameter in _PARAMETERS.items()
         if parameter in parameters
     }
-    for option, (start, _) in _FORMATS.items():
+    for option, (start, _) in iam.FORMATS.items():
         format = f"{parameters.get(f'{start}Prefix', '')}{{}}{parameters.get(f'{start}Suffix', '')}"
         given[option] = None if format == "{}" else format
     if _THRESHOLD in parameters:
@@ -157,8 +166,6 @@ def check_options(name: str, options: StackOptions) -> None:
         value = getattr(options, field)
         if value is not None and not (isinstance(value, str) and pattern.match(value)):
             raise ValidationError(field, value, f"must be an ARN such as {example}")
-    for field, (_, most) in _FORMATS.items():
-        _check_format(field, getattr(options, field), name, most)
     _check_log_retention(options.log_retention_days)
     windows = options.snapshot_windows
     given = windows.split(",") if isinstance(windows, str) else []
@@ -166,7 +173,7 @@ def check_options(name: str, options: StackOptions) -> None:
         reason = f'must be some of {", ".join(WINDOWS)}, each once: e.g. "hourly,daily"'
         raise ValidationError("snapshot_windows", windows, reason)
     _check_tags(options.tags)
-    _check_iam(options)
+    iam.check(name, options)
 
 
 def _check_log_retention(value: object) -> None:
@@ -178,30 +185,6 @@ def _check_log_retention(value: object) -> None:
         raise ValidationError(
             "log_retention_days", days, f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
         )
-
-
-def _check_format(field: str, format: object, name: str, most: int) -> None:
-    """Check that a format makes valid IAM names: stack name, hyphen and one more word are put into it."""
-    if format is None:
-        return
-    if not isinstance(format, str) or format.count("{}") != 1:
-        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    prefix, suffix = _split_format(format)
-    if not _IN_IAM_NAMES.match(prefix + suffix):
-        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
-    longest = len(prefix + suffix) + len(name) + 1 + _COMPONENT_MAX
-    if longest > most:
-        raise ValidationError(
-            field,
-            format,
-            f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the name of the stack",
-        )
-
-
-def _split_format(format: str | None) -> tuple[str, str]:
-    """Return what a name format puts before and after a name."""
-    prefix, _, suffix = (format or "{}").partition("{}")
-    return prefix, suffix
 
 
 def _check_tags(tags: object) -> None:
@@ -219,18 +202,3 @@ def _check_tags(tags: object) -> None:
                 )
         if key.lower().startswith(("aws:", _OWN_TAGS)):
             raise ValidationError("tags", key, f"must not begin with aws: or {_OWN_TAGS}, which are reserved")
-
-
-def _check_iam(options: StackOptions) -> None:
-    if options.create_iam:
-        return
-    if options.create_iam_roles:
-        reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
-        raise ValidationError("create_iam_roles", True, reason)
-    if options.enable_aggregator and options.aggregator_role_arn is None:
-        raise ValidationError(
-            "aggregator_role_arn",
-            None,
-            "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
-            "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
-        )

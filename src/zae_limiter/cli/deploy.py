@@ -32,6 +32,12 @@ _SWITCHES = (
     ("--enable-tracing/--disable-tracing", "enable_tracing", "Trace the function with X-Ray."),
     ("--iam/--no-iam", "create_iam", "Create IAM policies, and the role of the function."),
     ("--create-iam-roles/--no-iam-roles", "create_iam_roles", "Create roles for apps, admins and readers."),
+    ("--require-mfa/--no-require-mfa", "require_mfa", "Demand MFA of admins and readers who assume their roles."),
+    (
+        "--region-in-iam-names/--no-region-in-iam-names",
+        "region_in_iam_names",
+        "Put the region into the names of roles and policies.  [on; an existing stack keeps its names]",
+    ),
     (
         "--enable-deletion-protection/--disable-deletion-protection",
         "enable_deletion_protection",
@@ -54,6 +60,10 @@ _TEXTS = (
     ("--permission-boundary", "ARN", "The permission boundary of all roles; '' for none."),
     ("--role-name-format", "FORMAT", "Name format of roles, e.g. 'team-{}'; '' for the plain names."),
     ("--policy-name-format", "FORMAT", "Name format of policies, e.g. 'team-{}'; '' for the plain names."),
+    ("--policy-namespace-id", "ID", "The namespace of the ns policies; '' for the one in the caller's tag."),
+    ("--app-role-trust", "LIST", "Services that may assume the app role: ecs, lambda, ec2, eks; '' for none."),
+    ("--oidc-provider-arn", "ARN", "OIDC provider of a cluster, for a role of its service accounts; '' for none."),
+    ("--oidc-subject", "TEXT", "Those accounts: system:serviceaccount:NAMESPACE:NAME; '' for none."),
     ("--aggregator-role-arn", "ARN", "A role of your own for the function; '' for none."),
 )
 _OLD = {
@@ -94,7 +104,8 @@ _stack_flags = combine(
 def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptions:
     """Return the options with those that were passed. 0 and '' clear optional ones."""
     passed = {field: value for field, value in given.items() if value is not None}
-    cleared = {field: None for field, value in passed.items() if not value and _USUAL[field] is None}
+    optional = {field for field in passed if _USUAL[field] is None}
+    cleared = {field: None for field in optional if not passed[field] and passed[field] is not False}
     return replace(present, **passed | cleared)
 
 

@@ -128,8 +128,8 @@ def limit_name(value: object, field: str = "name") -> str:
 
 
 def namespace(value: object, field: str = "namespace") -> str:
-    """Check a namespace name: a letter, then letters, digits, ``_ - .``."""
-    return _name(value, field, _PLAIN, "'_', '-' and '.'")
+    """Check a namespace name: a letter, then letters, digits, ``_ - .``. Return it as a plain string."""
+    return str(_name(value, field, _PLAIN, "'_', '-' and '.'"))
 
 
 def stack(value: object, field: str = "name") -> str:

@@ -317,10 +317,19 @@ class StackOptions:
         permission_boundary: The ARN of the permission boundary of all roles.
         role_name_format: The format of role names, e.g. ``team-{}``.
         policy_name_format: The format of policy names.
+        region_in_iam_names: Put the region into the names of roles and policies, which all regions of an account share;
+            None for True on a new stack, and for the present names on one that exists.
+        policy_namespace_id: The id of the namespace that the namespace policies are for; None for the one that the
+            caller's tag ``zael_namespace_id`` names.
         enable_audit_archival: Archive expired audit events in S3.
         audit_archive_glacier_days: After how many days archived events move to Glacier.
         enable_tracing: Trace the function with X-Ray.
         create_iam_roles: Create roles for applications, administrators and readers.
+        app_role_trust: Who else may assume the role for applications, of ``ecs``, ``lambda``, ``ec2`` and ``eks``,
+            separated by commas; None for principals of the account only.
+        oidc_provider_arn: The ARN of the OIDC provider of a cluster whose service accounts get a role of their own.
+        oidc_subject: The service accounts that may assume it: ``system:serviceaccount:NAMESPACE:NAME``.
+        require_mfa: Let the roles for administrators and readers be assumed with multi-factor authentication only.
         create_iam: Create policies, and the role of the function.
         aggregator_role_arn: The ARN of an existing role for the function.
         enable_deletion_protection: Protect the table against deletion.
@@ -341,10 +350,16 @@ class StackOptions:
     permission_boundary: str | None = None
     role_name_format: str | None = None
     policy_name_format: str | None = None
+    region_in_iam_names: bool | None = None
+    policy_namespace_id: str | None = None
     enable_audit_archival: bool = True
     audit_archive_glacier_days: int = 90
     enable_tracing: bool = False
     create_iam_roles: bool = False
+    app_role_trust: str | None = None
+    oidc_provider_arn: str | None = None
+    oidc_subject: str | None = None
+    require_mfa: bool = False
     create_iam: bool = True
     aggregator_role_arn: str | None = None
     enable_deletion_protection: bool = False

@@ -165,6 +165,11 @@ def aggregator_warning(deployed: Deployed, client: str) -> str | None:
     )
 
 
+def is_aggregator_older(deployed: Deployed, client: str) -> bool:
+    """Return whether the aggregator has an older version than the client."""
+    return deployed.aggregator is not None and order(deployed.aggregator) < order(client)
+
+
 def mismatch(what: str, **fields: str | None) -> VersionMismatchError:
     """Return the error of data that need an upgrade; ``fields`` are its versions, where they are known."""
     return VersionMismatchError(

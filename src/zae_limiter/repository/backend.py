@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .._version import __version__
 from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
+BUCKET_TTL_MULTIPLIER = 7
+"""How many times the time that it takes to fill, an unused bucket is kept."""
+MAX_MULTIPLIER = 1_000_000
+"""The most that this may be."""
 MAX_PAGE = 10_000
 """Most records of one page."""
 MAX_COMMIT = 100
@@ -52,6 +57,7 @@ class Backend:
         timeout: float | None,
         prepare: Callable[[], Awaitable[None]] | None = None,
         max_cached_keys: int = MAX_CACHED_KEYS,
+        bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
     ) -> None:
         """Open a backend; ``prepare`` is called before the store is first used."""
         self.store = store
@@ -62,12 +68,15 @@ class Backend:
         self.timeout = store.capabilities.timeout if timeout is None else timeout
         self.stopwatch = stopwatch(self.clock)
         self.max_cached_keys = max_cached_keys
+        self.bucket_ttl_multiplier = bucket_ttl_multiplier
         self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
         self.last_seen = LastSeenBuckets(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.has_records = store.has_records if isinstance(store, UpdatesInPlace) else None
         """Whether there is anything in a partition, where the store can tell at once."""
         self.closed = False
+        self._views: WeakSet[Backend] = WeakSet()
+        self._is_view = False
         self._namespace_id: str | None = None
         self._warned = False
         if isinstance(store, Replaceable):
@@ -88,14 +97,30 @@ class Backend:
             raise RateLimiterClosedError
 
     async def close(self) -> None:
-        """Close the store, and refuse whatever begins from now on; closing twice is fine.
+        """Close the store, and refuse whatever begins from now on; closing twice is fine, and a view closes nothing.
 
         With the cached config goes every remembered chain of levels, so that an acquire has to come to `ns` first.
         """
         self.runtime.check_running()
-        self.closed = True
-        self.cache.clear()
+        if self._is_view:
+            return
+        for each in (self, *self._views):
+            each.closed = True
+            each.cache.clear()
         await self.store.close()
+
+    def view(self, namespace_name: str, bucket_ttl_multiplier: int) -> Backend:
+        """Return a backend of another namespace over the same store, which is usable until this one is closed."""
+        options = (self.cache.ttl_seconds, self.timeout, None, self.max_cached_keys, bucket_ttl_multiplier)
+        made = Backend(self.store, self.runtime, namespace_name, *options)
+        made.prepared, made.closed, made._is_view, made._views = self.prepared, self.closed, True, self._views
+        self._views.add(made)
+        return made
+
+    @property
+    def namespace_id(self) -> str | None:
+        """The id of the namespace; None before its first use."""
+        return self._namespace_id
 
     async def ns(self, deadline: Deadline) -> str:
         """Return the id of the namespace; the default one is registered on first use.

@@ -168,6 +168,14 @@ class ConfigOperations(Operations):
         found = await self._read_config({})
         return list(found.limits or ()), found.on_unavailable
 
+    async def get_system_limits(self) -> list[Limit]:
+        """Return the system limits."""
+        return (await self.get_system_defaults())[0]
+
+    async def resolve_on_unavailable(self) -> OnUnavailable:
+        """Return what acquires do when the store is unavailable, as stored, else that they block."""
+        return (await self.get_system_defaults())[1] or OnUnavailable.BLOCK
+
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
 
@@ -356,6 +364,14 @@ class ConfigOperations(Operations):
             return seen._replace(limits=limits, on_unavailable=policy, **policies)
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
+
+    async def _store_policy(self, policy: OnUnavailable) -> None:
+        """Store what acquires do when the store is unavailable, beside the system limits as they are."""
+
+        def change(seen: config.Config) -> config.Config | None:
+            return None if seen.on_unavailable is policy else seen._replace(on_unavailable=policy)
+
+        await self._change({}, change, AuditAction.LIMITS_SET, {"on_unavailable": policy.value}, None)
 
     async def _switch(self, level: Mapping[str, str], access: Access | None, principal: str | None) -> None:
         """Set the switch of one level, or (None) remove it."""

@@ -26,21 +26,21 @@ class NamespaceOperations(Operations):
 
     async def register_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
-        names.namespace(namespace)
+        name = names.namespace(namespace)
         names.principal(principal)
         deadline = self._deadline()
         while True:
-            (image,) = await self._backend.read([keys.namespace(namespace)], deadline)
+            (image,) = await self._backend.read([keys.namespace(name)], deadline)
             if image is not None:
                 return record.decode(image)
             await self._backend.check_registrable(deadline)
-            made = self._backend.new_namespace(namespace)
+            made = self._backend.new_namespace(name)
             event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
             if await self._backend.commit([*record.register(made), event], deadline):
                 return made
 
     async def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register ``namespaces`` by their names and return them. ``principal`` goes into the audit log."""
+        """Register namespaces with the names ``namespaces`` and return them. ``principal`` goes into the audit log."""
         names.principal(principal)
         if isinstance(namespaces, str):
             raise ValidationError("namespaces", namespaces, "must be a list of names; put brackets around it")
@@ -48,7 +48,7 @@ class NamespaceOperations(Operations):
         return [await self.register_namespace(name, principal) for name in checked]
 
     async def get_namespace(self, namespace: str) -> Namespace:
-        """Return the namespace of this name. Raise `NamespaceNotFoundError` if it is not registered."""
+        """Return the namespace. Raise `NamespaceNotFoundError` if the name ``namespace`` is not registered."""
         return await self._require_name(namespace, self._deadline())
 
     async def list_namespaces(self) -> list[Namespace]:
@@ -67,7 +67,7 @@ class NamespaceOperations(Operations):
         writes = record.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
         await self._apply(found, [*writes, event], deadline)
-        if namespace == self._backend.namespace_name:
+        if found.name == self._backend.namespace_name:
             self._backend.leave_namespace()
         return await self._require_id(found.id, deadline)
 
@@ -114,8 +114,8 @@ class NamespaceOperations(Operations):
         rows = await self._backend.collect(Query(keys.REGISTRY, prefix=prefix), deadline)
         return [record.decode(image) for _, image in rows]
 
-    async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
-        names.namespace(name)
+    async def _require_name(self, namespace: str, deadline: Deadline) -> Namespace:
+        name = names.namespace(namespace)
         (image,) = await self._backend.read([keys.namespace(name)], deadline)
         if image is None:
             raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.", namespace_name=name)

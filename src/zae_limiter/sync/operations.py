@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.names import DEFAULT_RESOURCE
 from ..repository.unset import UNSET, Unset
 from ..runtime.blocking import run
+from .stacks import SyncStackOperations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..repository.repository import Repository
 
 
-class SyncOperations:
+class SyncOperations(SyncStackOperations):
     """Entities, limits and history, blocking."""
 
     _inner: Repository | RateLimiter
@@ -73,6 +74,13 @@ class SyncOperations:
         """Return the entity, or None if it was never created."""
         return run(self._inner.get_entity(entity_id))
 
+    def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
+        """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
+
+        Raise `EntityNotFoundError` if one of them does not exist. ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.set_parent(entity_id, parent_id, principal=principal))
+
     def get_children(self, parent_id: str) -> list[Entity]:
         """Return the entities whose parent is ``parent_id``, sorted by id."""
         return run(self._inner.get_children(parent_id))
@@ -87,6 +95,21 @@ class SyncOperations:
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
         return run(self._inner.get_buckets(entity_id, resource))
+
+    def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
+        """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
+        return run(self._inner.get_bucket(entity_id, resource, limit_name))
+
+    def get_or_create_bucket(self, entity_id: str, resource: str, limit: Limit) -> BucketState:
+        """Return one limit of a stored bucket, or if nobody has used it a full one, which need not be stored."""
+        return run(self._inner.get_or_create_bucket(entity_id, resource, limit))
+
+    def get_resource_buckets(self, resource: str, limit_name: str | None = None) -> list[BucketState]:
+        """Return the stored buckets of all entities for a resource, not refilled to now.
+
+        ``limit_name`` is the one limit to return; None for all.
+        """
+        return run(self._inner.get_resource_buckets(resource, limit_name))
 
     def top_up(
         self,
@@ -145,6 +168,14 @@ class SyncOperations:
     def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the system limits and what an acquire does when the store is unavailable."""
         return run(self._inner.get_system_defaults())
+
+    def get_system_limits(self) -> list[Limit]:
+        """Return the system limits."""
+        return run(self._inner.get_system_limits())
+
+    def resolve_on_unavailable(self) -> OnUnavailable:
+        """Return what acquires do when the store is unavailable, as stored, else that they block."""
+        return run(self._inner.resolve_on_unavailable())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any, and what is stored with them for an unavailable store.

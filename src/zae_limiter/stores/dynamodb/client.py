@@ -150,6 +150,11 @@ class Client:
         return found
 
     @property
+    def is_resolved(self) -> bool:
+        """Whether region and endpoint have been looked up."""
+        return self._settings is not None
+
+    @property
     def region(self) -> str:
         """Return the region that requests are signed for."""
         return self.settings.region

@@ -50,6 +50,16 @@ class DynamoStore:
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
 
+    @property
+    def region(self) -> str | None:
+        """Return the region; None while it has not been looked up."""
+        return self.client.region if self.client.is_resolved else self.client.options.region
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """Return the endpoint that was given; None for that of AWS."""
+        return self.client.options.endpoint_url
+
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
         if not keys:
@@ -82,6 +92,10 @@ class DynamoStore:
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""
         await table.check_existing(self.client)
+
+    async def delete_table(self) -> None:
+        """Delete the table with all data and wait until it is gone. One that is missing is no error."""
+        await table.delete_table(self.client)
 
     def stats(self) -> BackendStats:
         """Return the calls and their cost as DynamoDB reports it."""

@@ -93,6 +93,17 @@ async def create_table(
     )
 
 
+async def delete_table(client: Client) -> None:
+    """Delete the table and wait until it is gone. One that is missing or being deleted is no error."""
+    with contextlib.suppress(InfrastructureNotFoundError), _ignore_concurrent_change():
+        await client.call("DeleteTable", {"TableName": client.table}, repeatable=True)
+    for _ in range(_CREATION_POLLS):
+        if await describe(client) is None:
+            return
+        await client.pause(_CREATION_POLL_SECONDS)
+    raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being deleted; rerun to keep waiting.")
+
+
 async def check_existing(client: Client) -> None:
     """Raise an error if the table is missing or unsuitable. Changes nothing."""
     check_table(await _describe_existing(client, ", or create it with `zae-limiter create-table`"))
