@@ -21,7 +21,7 @@ from ..core.errors import (
 )
 from ..core.reports import StackOptions
 from ..records import version
-from ..records.algebra import ABSENT, Committed
+from ..records.algebra import Committed
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.client import open_client
@@ -204,12 +204,13 @@ def stamp(aws: Aws, name: str, options: StackOptions) -> None:
     client = open_client(name, blocking=True, region=aws.region, endpoint_url=aws.endpoint_url, profile=aws.profile)
     store = DynamoStore(client)
     aggregator = __version__ if options.enable_aggregator else None
-    write = version.stamp(version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days))
+    deployed = version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days)
+    write = version.stamp(deployed)
     try:
         stamped, *older = run(store.read([version.KEY, *version.UNPREFIXED]))
         if stamped is None and any(older):
             return
-        if stamped is None and isinstance(run(store.commit([write._replace(guards=(ABSENT,))])), Committed):
+        if stamped is None and isinstance(run(store.commit(version.stamp_new(deployed))), Committed):
             return
         put = {attr: value for attr, value in write.put.items() if attr not in ("schema_version", "client_min_version")}
         run(store.commit([write._replace(put=put, remove=() if aggregator else ("lambda_version",))]))

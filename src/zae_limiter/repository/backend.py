@@ -19,7 +19,7 @@ from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Replaceable, UpdatesInPlace
+from ..stores.port import Preparable, Replaceable, UpdatesInPlace
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
 
@@ -63,6 +63,8 @@ class Backend:
         self.store = store
         self.runtime = runtime
         self.prepared = None if prepare is None else Once(runtime, prepare)
+        self.unprepared = store.prepare if isinstance(store, Preparable) else None
+        """What the store needs before its first call; None once that is there."""
         self.clock: Clock = store.clock
         self.namespace_name = namespace_name
         self.timeout = store.capabilities.timeout if timeout is None else timeout
@@ -88,6 +90,14 @@ class Backend:
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
+        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
+
+    async def begin(self, seconds: float | None = None) -> Deadline:
+        """Return the deadline of a call that begins as soon as the store is prepared for calls."""
+        if self.unprepared is not None:
+            self.check_usable()
+            await self.unprepared()
+            self.unprepared = None
         return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
 
     def check_usable(self) -> None:
@@ -284,16 +294,16 @@ class Operations:
 
     _backend: Backend
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that starts now. A limiter with a time of its own replaces this."""
-        return self._backend.deadline()
+        return await self._backend.begin()
 
     async def _begin(self) -> tuple[Deadline, str]:
         """Return the deadline of a call that starts now, and the id of the namespace."""
-        deadline = self._deadline()
+        deadline = await self._deadline()
         return deadline, await self._backend.ns(deadline)
 
     async def _begin_steps(self) -> tuple[Deadline, str]:
         """Return the same for a call over any number of records: each page or step has the full time."""
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         return deadline, await self._backend.ns(deadline)

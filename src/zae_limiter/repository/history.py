@@ -42,7 +42,7 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)

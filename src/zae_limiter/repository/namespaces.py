@@ -28,7 +28,7 @@ class NamespaceOperations(Operations):
         """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
         name = names.namespace(namespace)
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         while True:
             (image,) = await self._backend.read([keys.namespace(name)], deadline)
             if image is not None:
@@ -49,7 +49,7 @@ class NamespaceOperations(Operations):
 
     async def get_namespace(self, namespace: str) -> Namespace:
         """Return the namespace. Raise `NamespaceNotFoundError` if the name ``namespace`` is not registered."""
-        return await self._require_name(namespace, self._deadline())
+        return await self._require_name(namespace, await self._deadline())
 
     async def list_namespaces(self) -> list[Namespace]:
         """Return all active namespaces, sorted by name."""
@@ -62,7 +62,7 @@ class NamespaceOperations(Operations):
     async def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._require_name(namespace, deadline)
         writes = record.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
@@ -77,7 +77,7 @@ class NamespaceOperations(Operations):
         ``principal`` says in the audit log who did it.
         """
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._require_id(namespace_id, deadline)
         taken = "another namespace has taken its name; only deleted namespaces can be recovered"
         event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
@@ -93,7 +93,7 @@ class NamespaceOperations(Operations):
         the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
         """
         names.principal(principal)
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         found = await self._require_id(namespace_id, deadline)
         if found.status == record.ACTIVE:
             raise _state_error(found, f"Namespace {found.name!r} is active; delete it first.")
@@ -110,7 +110,7 @@ class NamespaceOperations(Operations):
         return count
 
     async def _list(self, prefix: str) -> list[Namespace]:
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         rows = await self._backend.collect(Query(keys.REGISTRY, prefix=prefix), deadline)
         return [record.decode(image) for _, image in rows]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
+from ...records import version
 from . import table, transactions
 from .access import Access
 
@@ -49,6 +50,7 @@ class DynamoStore:
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
+        self.prepare = client.prepare
 
     @property
     def region(self) -> str | None:
@@ -86,8 +88,10 @@ class DynamoStore:
             raise
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the table. A suitable one is left alone."""
+        """Create the table, with version records that keep older clients out. A suitable one is left alone."""
         await table.create_table(self.client, tags=tags, deletion_protection=deletion_protection)
+        if not any(await self.read([version.KEY, *version.UNPREFIXED])):
+            await self.commit(version.stamp_new(version.Deployed()))
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""

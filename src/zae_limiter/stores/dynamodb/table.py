@@ -115,7 +115,9 @@ async def describe(client: Client) -> dict[str, Any] | None:
         answer = await client.call("DescribeTable", {"TableName": client.table}, repeatable=True)
     except InfrastructureNotFoundError:
         return None
-    found: dict[str, Any] = answer["Table"]
+    found: dict[str, Any] | None = answer.get("Table")
+    if found is None:
+        raise RateLimiterUnavailable(f"DynamoDB table {client.table!r}: the answer cannot be read (it lacks the Table)")
     return found
 
 
