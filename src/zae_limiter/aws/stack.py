@@ -32,6 +32,8 @@ REVIEWED = "REVIEW_IN_PROGRESS"
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
 _DELETED = "DELETE_COMPLETE"
+_ABSENT = ("DELETE_COMPLETE", "DELETE_SKIPPED", "CREATE_FAILED", "IMPORT_FAILED", "IMPORT_ROLLBACK_COMPLETE")
+"""States of resources that a stack does not have, or no longer."""
 _ROUNDS = 10
 """How often somebody else may be faster before we give up."""
 
@@ -155,6 +157,16 @@ def find_own(aws: Aws, name: str) -> Stack | None:
     return found
 
 
+def list_resources(aws: Aws, found: Stack, kind: str) -> list[str]:
+    """Return the physical ids of the resources of a type that the stack has: neither failed nor deleted ones."""
+    return [
+        each["PhysicalResourceId"]
+        for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
+        for each in page["StackResourceSummaries"]
+        if each["ResourceType"] == kind and each["ResourceStatus"] not in _ABSENT
+    ]
+
+
 def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wait: bool = True) -> str:
     """Create or update the stack to match ``wanted``. Return `CREATED`, `UPDATED` or `UNCHANGED`."""
     for _ in range(_ROUNDS):
@@ -194,12 +206,17 @@ def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, 
     return done
 
 
+def wait_until_idle(aws: Aws, found: Stack, watch: FollowOptions) -> bool:
+    """Wait for an operation in progress. Return whether the stack still exists."""
+    return not (found.is_busy and _follow_on(aws, found, watch).status == _DELETED)
+
+
 def remove(aws: Aws, found: Stack, watch: FollowOptions, *, wait: bool = True) -> None:
     """Delete a stack and wait until it is gone, after waiting for an operation in progress.
 
     Only begin to delete it if ``wait`` is False.
     """
-    if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
+    if not wait_until_idle(aws, found, watch):
         return
     journal = Journal(aws, found.id)
     journal.new()  # skips those of earlier operations
