@@ -257,7 +257,7 @@ class _AboutSomething(ZAELimiterError):
         **fields: Attributes of the class, by their names.
     """
 
-    def __init__(self, message: str, **fields: Any) -> None:
+    def __init__(self, message: str = "", **fields: Any) -> None:
         super().__init__(message)
         for name, value in fields.items():
             if not hasattr(type(self), name):
