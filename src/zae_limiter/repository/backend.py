@@ -162,7 +162,8 @@ class Backend:
                 outcome = await self.store.commit(writes, timeout=deadline.left())
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
-                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+                message = f"Namespace {self.namespace_name!r} is not registered; register it first."
+                raise NamespaceNotFoundError(message, namespace_name=self.namespace_name)
         return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
