@@ -10,9 +10,11 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from botocore.credentials import Credentials
 
 import zae_limiter
 from tests.aws.stacks import REGION, aws, named
@@ -21,6 +23,7 @@ from tests.support.aws import engine
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
 from zae_limiter import (
     Decision,
+    InfrastructureError,
     Limit,
     Observer,
     RateLimiterUnavailable,
@@ -36,6 +39,7 @@ from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.backend import log_aggregator_warning
 from zae_limiter.runtime.blocking import run
+from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
@@ -225,6 +229,17 @@ def failing_observer() -> None:
             pass
 
 
+def failed_renewal() -> None:
+    session = SimpleNamespace(get_credentials=iter([Credentials("id", "secret")]).__next__)
+    now = [0.0]
+    source = CredentialSource(lambda: session, local=lambda: False, timer=lambda: now[0])
+    source.renew().result()
+    now[0] += 60
+    source._found = None
+    with contextlib.suppress(InfrastructureError):
+        source.renew().result()
+
+
 def missing_stack_then_old_aggregator() -> None:
     """A stack is deployed, its aggregator is made an old one twice, and the second time it is gone."""
     with named() as name:
@@ -258,6 +273,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "failing observer": (failing_observer, ["observer.failed"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
     "skewed process": (skewed_process, ["clock.skewed"]),
+    "failed renewal": (failed_renewal, ["credentials.not_renewed"]),
     "old aggregator": (lambda: log_aggregator_warning(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
     "missing stack, then an old aggregator": (
         missing_stack_then_old_aggregator,

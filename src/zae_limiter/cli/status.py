@@ -19,6 +19,7 @@ from .progress import show_upgrade
 
 if TYPE_CHECKING:
     from ..aws.health import Health
+    from ..aws.upgrade.stragglers import Stragglers
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..records.version import Deployed
 
@@ -148,7 +149,7 @@ def check(shell: Shell) -> None:
     """Check whether client, data and aggregator are compatible.
 
     Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them, 25 if an
-    upgrade has left records that it could not move.
+    upgrade has left records that it could not move, or older clients have written some since.
 
     Examples:
       zae-limiter check --name my-app --region us-east-1
@@ -157,8 +158,9 @@ def check(shell: Shell) -> None:
     from ..records.version import aggregator_warning
 
     deployed, error, versions, lines = _check_store(shell)
-    left = deployed.records_left or 0
-    problem = _describe_left(left) if error is None else message(error)
+    stragglers = _find_stragglers(shell, deployed) if error is None else None
+    unmoved = [_describe_left(deployed.records_left or 0), _describe_stragglers(stragglers)]
+    problem = (" ".join(filter(None, unmoved)) or None) if error is None else message(error)
     warning = aggregator_warning(deployed, __version__)
     data = {
         "compatible": problem is None,
@@ -166,6 +168,7 @@ def check(shell: Shell) -> None:
         "warning": warning,
         "client_version": __version__,
         **versions,
+        "stragglers": _straggler_data(stragglers),
     }
     compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
@@ -182,6 +185,33 @@ def _describe_left(left: int) -> str | None:
         f"An upgrade has left {spell_count(left, 'record')} that it could not move. `zae-limiter upgrade` names what "
         "is left; run it again when that is changed, deleted or set again."
     )
+
+
+def _find_stragglers(shell: Shell, deployed: Deployed) -> Stragglers | None:
+    """Return what older clients have written since an upgrade, or None where the store has had no older layout."""
+    from ..stores.dynamodb.store import DynamoStore
+
+    store = shell.repository().store
+    if not isinstance(store, DynamoStore):
+        return None
+    from ..aws.upgrade.stragglers import find_stragglers
+    from ..runtime.blocking import run
+
+    return run(find_stragglers(store, deployed))
+
+
+def _describe_stragglers(found: Stragglers | None) -> str | None:
+    """Return what to do about records that older clients have written, or None if there are none."""
+    if found is None or not found.records:
+        return None
+    return (
+        f"Clients of zae-limiter 0.x have written {spell_count(found.records, 'record')} since the upgrade, of "
+        f"{', '.join(found.examples)}. Stop them and run `zae-limiter upgrade`, which subtracts what they took."
+    )
+
+
+def _straggler_data(found: Stragglers | None) -> dict[str, Any]:
+    return {} if found is None else {"records": found.records, "examples": list(found.examples)}
 
 
 def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str, str | None], dict[str, str | None]]:
@@ -255,7 +285,9 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     if plan.version:
         rows.append(("version record", "write it"))
     refused = plan.refused
-    notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
+    stragglers = _describe_stragglers(plan.stragglers)
+    notes = [] if stragglers is None else [stragglers]
+    notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
         notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
     idle = (
@@ -299,4 +331,5 @@ def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any
         "merged": 0 if report is None else report.merged,
         "superseded": 0 if report is None else report.superseded,
         "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
+        "stragglers": _straggler_data(None if plan is None else plan.stragglers),
     }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..repository.ignored import EarlierOptions
@@ -191,9 +191,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return self._backend.deadline(self._timeout)
+        return await self._backend.begin(self._timeout)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
@@ -216,7 +216,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain = await self._chains.resolve(*name, deadline)
+                chain = await self._chains.resolve(*name, deadline := await self._chains.begin(*name[:2], deadline))
                 now_ms = self._clock.now_ms()
             for limit_name in cost:
                 if limit_name not in chain.names:
@@ -273,6 +273,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if availability.is_open:
             self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
         try:
+            deadline = await self._chains.begin(*name[:2], deadline)
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, cost, self._clock.now_ms(), deadline)

@@ -174,7 +174,7 @@ class QueryOperations(Operations):
         costs = _check_needs(resource, needed)
         entities = entity_id if isinstance(entity_id, list | tuple) else [entity_id]
         given = check_override(limits, priority)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._read_chains(
             [(names.entity_id(who), what) for who in entities for what in costs], given, deadline
         )
@@ -208,7 +208,7 @@ class QueryOperations(Operations):
         """Return whether the store answers within ``timeout`` seconds."""
         self._backend.runtime.check_running()
         try:
-            await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
+            await self._backend.read([keys.namespace(self._backend.namespace_name)], await self._backend.begin(timeout))
         except RateLimiterUnavailable:
             return False
         return True
@@ -228,7 +228,7 @@ class QueryOperations(Operations):
         """
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
-        deadline = self._deadline()
+        deadline = await self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         return await self._follow(chain, deadline, stores_limits=stores_limits)
 

@@ -19,7 +19,7 @@ from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Replaceable, UpdatesInPlace
+from ..stores.port import Preparable, Replaceable, UpdatesInPlace
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
 
@@ -63,6 +63,8 @@ class Backend:
         self.store = store
         self.runtime = runtime
         self.prepared = None if prepare is None else Once(runtime, prepare)
+        self.unprepared = store.prepare if isinstance(store, Preparable) else None
+        """What the store needs before its first call; None once that is there."""
         self.clock: Clock = store.clock
         self.namespace_name = namespace_name
         self.timeout = store.capabilities.timeout if timeout is None else timeout
@@ -88,6 +90,14 @@ class Backend:
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
+        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
+
+    async def begin(self, seconds: float | None = None) -> Deadline:
+        """Return the deadline of a call that begins as soon as the store is prepared for calls."""
+        if self.unprepared is not None:
+            self.check_usable()
+            await self.unprepared()
+            self.unprepared = None
         return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
 
     def check_usable(self) -> None:
@@ -152,7 +162,8 @@ class Backend:
                 outcome = await self.store.commit(writes, timeout=deadline.left())
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
-                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+                message = f"Namespace {self.namespace_name!r} is not registered; register it first."
+                raise NamespaceNotFoundError(message, namespace_name=self.namespace_name)
         return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
@@ -193,9 +204,10 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """Return one page of a range."""
+        """Return one page of a range, with nothing from another namespace than that of its key."""
         self.check_usable()
-        return await self.store.query(query, timeout=deadline.left())
+        own = query._replace(namespace=f"{query.pk.partition('/')[0]}/")
+        return await self.store.query(own, timeout=deadline.left())
 
     async def change(
         self,
@@ -283,16 +295,16 @@ class Operations:
 
     _backend: Backend
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that starts now. A limiter with a time of its own replaces this."""
-        return self._backend.deadline()
+        return await self._backend.begin()
 
     async def _begin(self) -> tuple[Deadline, str]:
         """Return the deadline of a call that starts now, and the id of the namespace."""
-        deadline = self._deadline()
+        deadline = await self._deadline()
         return deadline, await self._backend.ns(deadline)
 
     async def _begin_steps(self) -> tuple[Deadline, str]:
         """Return the same for a call over any number of records: each page or step has the full time."""
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         return deadline, await self._backend.ns(deadline)

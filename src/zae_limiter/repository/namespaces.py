@@ -28,7 +28,7 @@ class NamespaceOperations(Operations):
         """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
         name = names.namespace(namespace)
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         while True:
             (image,) = await self._backend.read([keys.namespace(name)], deadline)
             if image is not None:
@@ -49,7 +49,7 @@ class NamespaceOperations(Operations):
 
     async def get_namespace(self, namespace: str) -> Namespace:
         """Return the namespace. Raise `NamespaceNotFoundError` if the name ``namespace`` is not registered."""
-        return await self._require_name(namespace, self._deadline())
+        return await self._require_name(namespace, await self._deadline())
 
     async def list_namespaces(self) -> list[Namespace]:
         """Return all active namespaces, sorted by name."""
@@ -62,7 +62,7 @@ class NamespaceOperations(Operations):
     async def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._require_name(namespace, deadline)
         writes = record.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
@@ -77,7 +77,7 @@ class NamespaceOperations(Operations):
         ``principal`` says in the audit log who did it.
         """
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._require_id(namespace_id, deadline)
         taken = "another namespace has taken its name; only deleted namespaces can be recovered"
         event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
@@ -93,10 +93,10 @@ class NamespaceOperations(Operations):
         the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
         """
         names.principal(principal)
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         found = await self._require_id(namespace_id, deadline)
         if found.status == record.ACTIVE:
-            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete it first.")
+            raise _state_error(found, f"Namespace {found.name!r} is active; delete it first.")
         await self._apply(found, [record.begin_purge(found)], deadline)
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
@@ -110,7 +110,7 @@ class NamespaceOperations(Operations):
         return count
 
     async def _list(self, prefix: str) -> list[Namespace]:
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         rows = await self._backend.collect(Query(keys.REGISTRY, prefix=prefix), deadline)
         return [record.decode(image) for _, image in rows]
 
@@ -118,20 +118,24 @@ class NamespaceOperations(Operations):
         name = names.namespace(namespace)
         (image,) = await self._backend.read([keys.namespace(name)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
+            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.", namespace_name=name)
         return record.decode(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
         (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
+            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.", namespace_name=namespace_id)
         return record.decode(image)
 
     async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):
-            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
+            raise _state_error(found, f"Namespace {found.name!r} ({found.id}) {problem}.")
 
     def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
         subject, details = keys.audit_namespace(found.name), {"namespace_id": found.id}
         return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)
+
+
+def _state_error(found: Namespace, message: str) -> NamespaceStateError:
+    return NamespaceStateError(message, namespace_name=found.name, state=found.status)

@@ -22,7 +22,7 @@ from .stacks import StackOperations
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..records.version import Deployed
 
 STACK = "ZAEL_STACK"
@@ -76,14 +76,14 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
         async with self._closing_on_failure():
             await self._provision(stack_options, auto_update=auto_update)
             await self.register_namespace(self._backend.namespace_name)
-            await self._backend.ns(self._deadline())
+            await self._backend.ns(await self._deadline())
 
     async def _enter_existing(self) -> None:
         """Do the same without changing anything. Raise an error if the table or the namespace is missing."""
         async with self._closing_on_failure():
             await self._check_versions()
             await self.get_namespace(self._backend.namespace_name)
-            await self._backend.ns(self._deadline())
+            await self._backend.ns(await self._deadline())
 
     @asynccontextmanager
     async def _closing_on_failure(self) -> AsyncIterator[None]:
@@ -112,7 +112,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
 
         It is the first call of a client: it loads what is needed for it, finds credentials and connects.
         """
-        deadline = self._deadline()
+        deadline = await self._deadline()
         read = partial(self._backend.read, deadline=deadline)
         deployed, problem = await check_compatibility(read, self._backend.namespace_name)
         if problem is not None:
@@ -127,7 +127,8 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
         fields = {"zae_aggregator_version": deployed.aggregator, "zae_client_version": __version__}
         try:
             await backend.runtime.run_blocking(partial(renew_aggregator, backend.store))
-            await backend.commit([Write(version.KEY, (PRESENT,), {"lambda_version": __version__})], self._deadline())
+            stamp = Write(version.KEY, (PRESENT,), {"lambda_version": __version__})
+            await backend.commit([stamp], await self._deadline())
         except InfrastructureError as error:
             tell(AGGREGATOR_NOT_RENEWED, "the aggregator was not renewed: %s", error, **fields)
         else:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, Status
+    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, OnUnavailable
     from ..stores.port import Store
 
@@ -221,7 +222,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
         repository = copy(self)
         repository._backend = self._backend.view(names.namespace(name, "name"), multiplier)
-        await repository._backend.ns(self._deadline())
+        await repository._backend.ns(await self._deadline())
         if policy is not None:
             await repository._store_policy(policy)
         return repository
@@ -288,7 +289,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             await self._backend.prepared.finish()
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
-        await self._backend.ns(self._deadline())
+        await self._backend.ns(await self._deadline())
 
     async def _deploy(self) -> None:
         from ..aws.deployment import deploy_store
@@ -318,14 +319,14 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         """Return whether the store answers within the time that a call has."""
         self._backend.runtime.check_running()
         try:
-            await self._backend.read([version.KEY], self._deadline())
+            await self._backend.read([version.KEY], await self._deadline())
         except (RateLimiterUnavailable, InfrastructureNotFoundError):
             return False
         return True
 
     async def get_version_record(self) -> dict[str, Any] | None:
         """Return the record of the versions that the data and the deployment have; None if there is none."""
-        (found,) = await self._backend.read([version.KEY], self._deadline())
+        (found,) = await self._backend.read([version.KEY], await self._deadline())
         return None if found is None else dict(found)
 
     async def close(self) -> None:

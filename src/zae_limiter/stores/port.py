@@ -90,6 +90,17 @@ class UpdatesInPlace(Protocol):
 
 
 @runtime_checkable
+class Preparable(Protocol):
+    """An extra ability of a store that has to find something, e.g. credentials, before it can be asked.
+
+    That takes time of its own, which is not the time of the first call.
+    """
+
+    async def prepare(self) -> None:
+        """Find it, unless that is done. Raise the error of a call if it cannot be found, or not in good time."""
+
+
+@runtime_checkable
 class Provisioned(Protocol):
     """A store whose table must exist before it can be used. It is only created on request."""
 

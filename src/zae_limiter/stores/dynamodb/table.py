@@ -115,7 +115,9 @@ async def describe(client: Client) -> dict[str, Any] | None:
         answer = await client.call("DescribeTable", {"TableName": client.table}, repeatable=True)
     except InfrastructureNotFoundError:
         return None
-    found: dict[str, Any] = answer["Table"]
+    found: dict[str, Any] | None = answer.get("Table")
+    if found is None:
+        raise RateLimiterUnavailable(f"DynamoDB table {client.table!r}: the answer cannot be read (it lacks the Table)")
     return found
 
 
@@ -123,7 +125,8 @@ async def _describe_existing(client: Client, advice: str = "") -> dict[str, Any]
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
-            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}."
+            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}.",
+            stack_name=client.table,
         )
     return found
 
