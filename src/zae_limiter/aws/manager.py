@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError
-from ..core.reports import StackOptions
+from ..core.stack_options import StackOptions
 from . import deployment, package, stack
 from .calls import Aws
 from .template import function_name as aggregator_name

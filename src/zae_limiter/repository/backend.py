@@ -162,7 +162,8 @@ class Backend:
                 outcome = await self.store.commit(writes, timeout=deadline.left())
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
-                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+                message = f"Namespace {self.namespace_name!r} is not registered; register it first."
+                raise NamespaceNotFoundError(message, namespace_name=self.namespace_name)
         return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
@@ -203,9 +204,10 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """Return one page of a range."""
+        """Return one page of a range, with nothing from another namespace than that of its key."""
         self.check_usable()
-        return await self.store.query(query, timeout=deadline.left())
+        own = query._replace(namespace=f"{query.pk.partition('/')[0]}/")
+        return await self.store.query(own, timeout=deadline.left())
 
     async def change(
         self,

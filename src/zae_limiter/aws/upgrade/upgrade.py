@@ -98,7 +98,7 @@ class Upgrade:
         if found is not None and deployment.options_of(found).enable_aggregator:
             function = function_name(self._name)
             deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not package.is_current(deployed)
+            outdated_code = not (package.is_current(deployed) or package.is_from_s3(deployed))
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
