@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 REFERENCE := .venv-bench-reference
+OLD := $(addprefix .venv-old/,0.1.0 0.5.0 0.8.1 0.10.3 0.14.0)
 DOCS := .venv-docs
 AWS := .venv-aws
 RELEASE := .venv-release
@@ -33,8 +34,8 @@ test-fast: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -m "not alone" -k "not redis and not dynamodb" --hypothesis-profile=fast --numprocesses=2 \
 		$(addprefix tests/,$(FAST))
 
-# Beside version 0.17, in an environment of its own.
-test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(AWS)/.ready
+# Beside version 0.17 and older ones, each in an environment of its own.
+test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(addsuffix /.ready,$(OLD)) $(AWS)/.ready
 	$(VENV)/bin/python -m pytest -m reference tests/reference
 
 # On each newer Python that is found; what is not found is said.
@@ -96,13 +97,19 @@ $(REFERENCE)/.ready: bench/reference.txt
 	$(REFERENCE)/bin/$(PIP) -r bench/reference.txt
 	touch $@
 
+# Their own templates of the table are read with PyYAML.
+$(addsuffix /.ready,$(OLD)): .venv-old/%/.ready:
+	$(PYTHON) -m venv .venv-old/$*
+	.venv-old/$*/bin/$(PIP) zae-limiter==$* pyyaml
+	touch $@
+
 $(DOCS)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/$(PIP) -e ".[docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) $(DOCS) $(RELEASE) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) .venv-old $(DOCS) $(RELEASE) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: coverage types-public release-check
 

@@ -19,10 +19,12 @@ from zae_limiter import (
     RateLimiter,
     Repository,
     RepositoryBuilder,
+    StackManager,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
+    SyncStackManager,
 )
 
 FACES: tuple[tuple[type, type], ...] = (
@@ -30,6 +32,7 @@ FACES: tuple[tuple[type, type], ...] = (
     (Repository, SyncRepository),
     (Lease, SyncLease),
     (RepositoryBuilder, SyncRepositoryBuilder),
+    (StackManager, SyncStackManager),
 )
 WORDS = (
     (re.compile(r"^>>> import asyncio\n", re.MULTILINE), ""),

@@ -14,13 +14,13 @@ from .core.reports import (
     LimiterInfo as LimiterInfo,
     Load as Load,
     ResourceCapacity as ResourceCapacity,
-    StackOptions as StackOptions,
     Status as Status,
     Survey as Survey,
     UsageSnapshot as UsageSnapshot,
     UsageSummary as UsageSummary,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
+from .core.stack_options import StackOptions as StackOptions
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

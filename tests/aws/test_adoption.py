@@ -22,6 +22,7 @@ from zae_limiter import (
 )
 from zae_limiter.aws import deployment, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
+from zae_limiter.core.stack_options import PRODUCTION
 
 LIMITS = [Limit.per_minute("rpm", 10)]
 
@@ -63,9 +64,9 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
     assert used(name) > 3
     with opened(name) as repository:
         assert repository.get_system_defaults()[0] == [Limit.per_minute("rpm", 77)]
-    assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "unchanged"
+    assert deployment.deploy(aws(), name, PRODUCTION, adopt=True).stack == "unchanged"
     assert name in inventory()["tables"]
-    deployment.delete(aws(), name)
+    deployment.delete(aws(), name, force=True)
     assert name not in inventory()["tables"]
 
 

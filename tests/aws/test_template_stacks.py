@@ -10,15 +10,19 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.aws.account import REGION, Account, client, deployed
+from tests.aws.stacks import aws
 from tests.support.aws import engine
 from zae_limiter import StackOptions
-from zae_limiter.aws import template
+from zae_limiter.aws import deployment, template
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
 BOUNDARY = "arn:aws:iam::aws:policy/PowerUserAccess"
 ROLE = "arn:aws:iam::000000000000:role/given"
 ISSUER = "oidc.eks.us-east-1.amazonaws.com/id/0123ABCD"
 PROVIDER = f"arn:aws:iam::123456789012:oidc-provider/{ISSUER}"
+
+
+BARE = StackOptions(enable_aggregator=False, enable_alarms=False, enable_dashboard=False, create_iam=False)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def rich() -> Iterator[Account]:
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Account]:
     """A table and nothing else."""
-    yield from stack("template-bare", StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False))
+    yield from stack("template-bare", BARE)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +75,7 @@ def lent() -> Iterator[Account]:
 def stack(name: str, wanted: StackOptions) -> Iterator[Account]:
     made = deployed(engine.endpoint(), name, wanted)
     yield made
-    if wanted.enable_deletion_protection:
-        made.client("dynamodb").update_table(TableName=name, DeletionProtectionEnabled=False)
-    made.client("cloudformation").delete_stack(StackName=name)
+    deployment.delete(aws(), name, force=True)
 
 
 def resources_of(account: Account) -> dict[str, str]:
@@ -95,16 +97,17 @@ POLICIES = {
 ROLES = {"AppRole", "OidcAppRole", "AdminRole", "ReadRole"}
 ALARMS = {
     *("ErrorsAlarm", "FailuresAlarm", "DamagedAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
-    *("WriteThrottleAlarm", "ReadThrottleAlarm"),
+    *("WriteThrottleAlarm", "ReadThrottleAlarm", "FunctionThrottleAlarm"),
+    *(f"Index{number}ThrottleAlarm" for number in range(1, 5)),
 }
 
 
 def test_what_there_is(plain: Account, rich: Account, bare: Account, lent: Account) -> None:
-    usual = {"Table", "AggregatorRole", *AGGREGATOR, *ARCHIVE, *POLICIES, *ALARMS}
+    usual = {"Table", "Dashboard", "AggregatorRole", *AGGREGATOR, *ARCHIVE, *POLICIES, *ALARMS}
     assert resources_of(plain).keys() == usual
     assert resources_of(rich).keys() == usual | ROLES
     assert resources_of(bare).keys() == {"Table"}
-    assert resources_of(lent).keys() == {"Table", *AGGREGATOR, *ALARMS}
+    assert resources_of(lent).keys() == {"Table", "Dashboard", *AGGREGATOR, *ALARMS}
 
 
 def test_what_it_is_called(plain: Account, rich: Account) -> None:
@@ -114,9 +117,10 @@ def test_what_it_is_called(plain: Account, rich: Account) -> None:
     assert found["Aggregator"] == f"{name}-aggregator"
     assert found["AggregatorDeadLetters"].endswith(f"/{name}-aggregator-dlq")
     assert found["AggregatorLogGroup"] == f"/aws/lambda/{name}-aggregator"
-    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}"
+    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}" == StackOptions().get_role_name(name, "aggr", REGION)
     for policy, component in POLICIES.items():
         assert found[policy].endswith(f":policy/{name}-{component}-{REGION}")
+        assert found[policy].endswith(f":policy/{StackOptions().get_policy_name(name, component, REGION)}")
         assert resources_of(rich)[policy].endswith(f":policy/pol-{rich.stack}-{component}")
     roles = {"AggregatorRole": "aggr", "AppRole": "app", "OidcAppRole": "app-oidc", "AdminRole": "admin"}
     roles["ReadRole"] = "read"
@@ -204,6 +208,11 @@ def test_the_alarms(plain: Account, rich: Account) -> None:
         f"{rich.stack}-aggregator-dlq": ("AWS/SQS", "ApproximateNumberOfMessagesVisible", 1),
         f"{rich.stack}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1),
         f"{rich.stack}-read-throttles": ("AWS/DynamoDB", "ReadThrottleEvents", 1),
+        f"{rich.stack}-aggregator-throttles": ("AWS/Lambda", "Throttles", 1),
+        **{
+            f"{rich.stack}-gsi{number}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1)
+            for number in range(1, 5)
+        },
     }
     found = alarms_of(rich)
     assert {each["AlarmName"]: (each["Namespace"], each["MetricName"], each["Threshold"]) for each in found} == watched

@@ -19,11 +19,13 @@ from zae_limiter import (
     RateLimiter,
     Repository,
     RepositoryBuilder,
+    StackManager,
     StackOptions,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
+    SyncStackManager,
     ValidationError,
 )
 from zae_limiter.manifest.states import Manifest, Plan
@@ -37,6 +39,7 @@ TWINS: list[tuple[type, type]] = [
     (RateLimiter, SyncRateLimiter),
     (Lease, SyncLease),
     (RepositoryBuilder, SyncRepositoryBuilder),
+    (StackManager, SyncStackManager),
 ]
 CONTEXT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 

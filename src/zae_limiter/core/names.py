@@ -29,6 +29,9 @@ FIRST_USE = "first-use"
 ADDRESS_TAG = "ip:"
 """The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 
+USAGE_WINDOWS = ("hourly", "daily", "monthly")
+"""The kinds of windows over which usage is counted, the finest first."""
+
 MAX_DEPTH = 8
 """Most levels of a hierarchy, the entity itself included."""
 

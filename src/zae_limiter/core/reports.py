@@ -1,15 +1,15 @@
-"""Values of the public API that are seldom needed: reports, and the options of a deployment.
+"""Values of the public API that are seldom needed: reports.
 
 Nothing that an acquire loads imports this at once: creating these classes would take a good part of its time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .bucket import MILLI
-from .limit import as_int, whole
+from .limit import whole
 from .validation import ValidationError
 from .values import LimitStatus
 
@@ -296,81 +296,6 @@ class Status:
     client_version: str
     clock_skew_ms: int = 0
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """The options of a CloudFormation deployment.
-
-    Attributes:
-        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
-        usage_retention_days: For how many days usage is kept.
-        audit_retention_days: For how many days audit events stay in the table.
-        enable_aggregator: Deploy the function that counts usage.
-        pitr_recovery_days: Days of point-in-time recovery; None for none.
-        log_retention_days: For how many days the function's log is kept.
-        lambda_timeout: The function's timeout in seconds.
-        lambda_memory: The function's memory in MB.
-        enable_alarms: Deploy CloudWatch alarms.
-        alarm_sns_topic: The ARN of the topic for alarms.
-        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
-        permission_boundary: The ARN of the permission boundary of all roles.
-        role_name_format: The format of role names, e.g. ``team-{}``.
-        policy_name_format: The format of policy names.
-        region_in_iam_names: Put the region into the names of roles and policies, which all regions of an account share;
-            None for True on a new stack, and for the present names on one that exists.
-        policy_namespace_id: The id of the namespace that the namespace policies are for; None for the one that the
-            caller's tag ``zael_namespace_id`` names.
-        enable_audit_archival: Archive expired audit events in S3.
-        audit_archive_glacier_days: After how many days archived events move to Glacier.
-        enable_tracing: Trace the function with X-Ray.
-        create_iam_roles: Create roles for applications, administrators and readers.
-        app_role_trust: Who else may assume the role for applications, of ``ecs``, ``lambda``, ``ec2`` and ``eks``,
-            separated by commas; None for principals of the account only.
-        oidc_provider_arn: The ARN of the OIDC provider of a cluster whose service accounts get a role of their own.
-        oidc_subject: The service accounts that may assume it: ``system:serviceaccount:NAMESPACE:NAME``.
-        require_mfa: Let the roles for administrators and readers be assumed with multi-factor authentication only.
-        create_iam: Create policies, and the role of the function.
-        aggregator_role_arn: The ARN of an existing role for the function.
-        enable_deletion_protection: Protect the table against deletion.
-        tags: Tags of the stack.
-    """
-
-    snapshot_windows: str = "hourly,daily"
-    usage_retention_days: int = 90
-    audit_retention_days: int = 90
-    enable_aggregator: bool = True
-    pitr_recovery_days: int | None = None
-    log_retention_days: int = 30
-    lambda_timeout: int = 60
-    lambda_memory: int = 256
-    enable_alarms: bool = True
-    alarm_sns_topic: str | None = None
-    lambda_duration_threshold_pct: int = 80
-    permission_boundary: str | None = None
-    role_name_format: str | None = None
-    policy_name_format: str | None = None
-    region_in_iam_names: bool | None = None
-    policy_namespace_id: str | None = None
-    enable_audit_archival: bool = True
-    audit_archive_glacier_days: int = 90
-    enable_tracing: bool = False
-    create_iam_roles: bool = False
-    app_role_trust: str | None = None
-    oidc_provider_arn: str | None = None
-    oidc_subject: str | None = None
-    require_mfa: bool = False
-    create_iam: bool = True
-    aggregator_role_arn: str | None = None
-    enable_deletion_protection: bool = False
-    tags: Mapping[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
-        for each in fields(self):
-            number = as_int(getattr(self, each.name))
-            if number is not None:
-                object.__setattr__(self, each.name, number)
 
 
 @dataclass(frozen=True, slots=True)

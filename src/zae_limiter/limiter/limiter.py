@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..repository.ignored import EarlierOptions

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..clock import Clock
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..stores.port import Store
 
@@ -136,7 +136,7 @@ class StackSettings:
             return self._stack_options
         from dataclasses import replace
 
-        from ..core.reports import StackOptions
+        from ..core.stack_options import StackOptions
 
         return replace(self._stack_options or StackOptions(), **self._settings)
 

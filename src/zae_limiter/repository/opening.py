@@ -22,7 +22,7 @@ from .stacks import StackOperations
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..records.version import Deployed
 
 STACK = "ZAEL_STACK"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
+    from ..core.reports import BackendStats, CacheStats, Status
+    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, OnUnavailable
     from ..stores.port import Store
 

@@ -10,7 +10,8 @@ from ..stores.port import Provisioned
 from .backend import Operations
 
 if TYPE_CHECKING:
-    from ..core.reports import LimiterInfo, StackOptions
+    from ..core.reports import LimiterInfo
+    from ..core.stack_options import StackOptions
     from ..runtime.port import Runtime
 
 
@@ -61,7 +62,7 @@ class StackOperations(Operations):
     async def create_stack(self, stack_options: StackOptions | None = None) -> None:
         """Create the stack, or update it to match ``stack_options``; None for the defaults."""
         from ..aws.deployment import deploy_store
-        from ..core.reports import StackOptions
+        from ..core.stack_options import StackOptions
 
         self._backend.check_usable()
         options = StackOptions() if stack_options is None else stack_options

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
-    from ..core.reports import Availability, LevelStatus, ResourceCapacity, StackOptions, Status
+    from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
+    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..limiter.options import OptionChecks
     from ..observer import Observer

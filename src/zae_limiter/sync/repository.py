@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Self, Unpack
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, StackOptions, Status, Survey
+    from ..core.reports import BackendStats, CacheStats, Status, Survey
+    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..manifest.states import Change, Manifest, Plan, Stored
     from ..repository.ignored import IgnoredOptions

@@ -6,8 +6,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...core.errors import RateLimiterUnavailable
+from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
+from ...records import version
 from . import table, transactions
 from .access import Access
 
@@ -77,18 +78,20 @@ class DynamoStore:
         return await self._run(Access.query, query, timeout)
 
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
-        """Do ``work`` within a time budget that starts now; add the stack's name to a `RateLimiterUnavailable`."""
+        """Do ``work`` within a time budget that starts now; add the stack's name to an `InfrastructureError`."""
         seconds = self.client.timeout if timeout is None else timeout
         access = Access(self.client, self.clock, seconds, time.monotonic() + seconds)
         try:
             return await work(access, argument)
-        except RateLimiterUnavailable as error:
+        except InfrastructureError as error:
             error.stack_name = self.stack_name
             raise
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the table. A suitable one is left alone."""
+        """Create the table, with version records that keep older clients out. A suitable one is left alone."""
         await table.create_table(self.client, tags=tags, deletion_protection=deletion_protection)
+        if not any(await self.read([version.KEY, *version.UNPREFIXED])):
+            await self.commit(version.stamp_new(version.Deployed()))
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""

@@ -125,7 +125,8 @@ async def _describe_existing(client: Client, advice: str = "") -> dict[str, Any]
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
-            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}."
+            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}.",
+            stack_name=client.table,
         )
     return found
 

@@ -6,12 +6,12 @@ The names themselves are made by the template: format, name of the stack, a word
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
-from ..core.errors import ValidationError
+from .validation import ValidationError
 
-if TYPE_CHECKING:
-    from ..core.reports import StackOptions
+_Options: TypeAlias = Any
+"""`StackOptions`, which imports this module."""
 
 FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
 """What the two parameters of a name format begin with, and the longest name that IAM allows."""
@@ -62,12 +62,18 @@ def split_format(format: str | None) -> tuple[str, str]:
     return prefix, suffix
 
 
-def check(name: str, options: StackOptions) -> None:
+def make_name(format: str | None, stack_name: str, component: str, region: str | None) -> str:
+    """Return the name of a role or policy as the template makes it; ``region`` is None if names do not hold it."""
+    prefix, suffix = split_format(format)
+    return f"{prefix}{stack_name}-{component}{'' if region is None else f'-{region}'}{suffix}"
+
+
+def check(options: _Options) -> None:
     """Raise `ValidationError` for IAM options that could not be deployed. The reason names the fix."""
     if options.region_in_iam_names not in (None, True, False):
         raise ValidationError("region_in_iam_names", options.region_in_iam_names, "must be True, False or None")
-    for field, (_, most) in FORMATS.items():
-        _check_format(field, getattr(options, field), name, most, options)
+    for field in FORMATS:
+        _check_format(field, getattr(options, field))
     _check_created(options)
     _check_trust(options)
     namespace_id = options.policy_namespace_id
@@ -76,26 +82,30 @@ def check(name: str, options: StackOptions) -> None:
         raise ValidationError("policy_namespace_id", namespace_id, reason)
 
 
-def _check_format(field: str, format: object, name: str, most: int, options: StackOptions) -> None:
-    """Check that a format makes valid IAM names: stack name, hyphen, one more word and the region are put into it."""
+def _check_format(field: str, format: object) -> None:
     if format is not None and (not isinstance(format, str) or format.count("{}") != 1):
         raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    prefix, suffix = split_format(format)
-    if not _IN_IAM_NAMES.match(prefix + suffix):
+    if not _IN_IAM_NAMES.match("".join(split_format(format))):
         raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
-    region = 1 + _REGION_MAX if options.region_in_iam_names else 0
-    longest = len(prefix + suffix) + len(name) + 1 + _COMPONENT_MAX + region
-    if longest <= most or not options.create_iam:
-        return
+
+
+def check_lengths(name: str, options: _Options) -> None:
+    """Raise `ValidationError` if names of roles or policies of the stack ``name`` would be too long for IAM."""
+    region = "r" * _REGION_MAX if options.region_in_iam_names else None
     without = f", or {_NO_REGION}" if region else ""
-    if format is None:
-        reason = f"has {len(name)} characters, at most {len(name) + most - longest} are allowed while role names hold"
-        raise ValidationError("name", name, f"{reason} the region; shorten it{without}")
-    reason = f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the name of the stack"
-    raise ValidationError(field, format, reason + without)
+    for field, (_, most) in FORMATS.items():
+        format = getattr(options, field)
+        longest = len(make_name(format, name, "c" * _COMPONENT_MAX, region))
+        if longest <= most or not options.create_iam:
+            continue
+        if format is None:
+            reason = f"has {len(name)} characters, at most {len(name) + most - longest} are allowed while role names"
+            raise ValidationError("name", name, f"{reason} hold the region; shorten it{without}")
+        reason = f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the name of the stack"
+        raise ValidationError(field, format, reason + without)
 
 
-def _check_created(options: StackOptions) -> None:
+def _check_created(options: _Options) -> None:
     """Check that what needs a role of the stack gets one."""
     if options.create_iam:
         return
@@ -111,7 +121,7 @@ def _check_created(options: StackOptions) -> None:
         )
 
 
-def _check_trust(options: StackOptions) -> None:
+def _check_trust(options: _Options) -> None:
     """Check who may assume the roles."""
     trust, subject = options.app_role_trust, options.oidc_subject
     words = trust.split(",") if isinstance(trust, str) else []
