@@ -31,6 +31,13 @@ MORE: dict[str, Work] = {
 OWN_READS, OWN_CHANGES = (
     {name: work for name, work in each.items() if name not in OF_ALL} for each in ({**READS, **MORE}, CHANGES)
 )
+LISTS: list[Work] = [
+    lambda limiter: limiter.repository.get_children("team"),
+    lambda limiter: limiter.repository.get_buckets("key"),
+    lambda limiter: limiter.get_resource_capacity("gpt-4", "rpm"),
+    lambda limiter: limiter.repository.survey_buckets().loads,
+]
+"""What is read by each of the four indexes."""
 REGISTRY = {keys.REGISTRY, "SYSTEM#"}
 
 
@@ -281,6 +288,24 @@ def test_a_client_cannot_open_another_tenants_namespace(strict: tuple[Account, d
             with pytest.raises(AccessDeniedError):
                 work(limiter)
     assert strict[0].client("dynamodb").scan(TableName=STACK)["Items"] == before
+
+
+def test_no_tenant_can_slip_records_into_the_lists_of_another(strict: tuple[Account, dict[str, str]]) -> None:
+    """Which index entries somebody writes no policy says; they name the tenant's own key all the same."""
+    account, ids = strict
+    table = account.client("dynamodb")
+    own, other = ids["tenant-b"], ids["tenant-a"]
+    with acting_as(ROOT), opened(account.url, "tenant-a") as limiter:
+        before = [work(limiter) for work in LISTS]
+        foreign = {"PK": {"S": f"{own}/BUCKET#key#gpt-4#0"}, "SK": {"S": keys.STATE}}
+        entry = keys.bucket_indexes(keys.parse_bucket_pk(f"{other}/BUCKET#key#gpt-4#0"))
+        entry |= {"GSI1PK": keys.gsi1_pk_parent(other, "team"), "GSI1SK": keys.gsi1_sk_child("evil")}
+        item = table.get_item(TableName=STACK, Key=foreign)["Item"]
+        table.put_item(TableName=STACK, Item={**item, **{name: {"S": value} for name, value in entry.items()}})
+        assert [work(limiter) for work in LISTS] == before
+    with tenant_wire(strict, "read") as url, opened(url, "tenant-a") as limiter:
+        assert [work(limiter) for work in LISTS] == before
+    table.put_item(TableName=STACK, Item=item)
 
 
 @pytest.mark.parametrize("which", POLICIES)

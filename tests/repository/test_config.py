@@ -102,6 +102,19 @@ async def test_set_get_list_and_delete(harness: Harness) -> None:
     assert await limiter.list_resources_with_entity_configs() == ["gpt-4"]
 
 
+async def test_a_listing_without_a_limit_is_whole_and_one_with_a_limit_says_that_there_is_more(
+    harness: Harness,
+) -> None:
+    repo = harness.repository()
+    everybody = [f"key-{number:03}" for number in range(230)]
+    for entity in everybody:
+        await repo.set_limits(entity, rpm(1), "gpt-4")
+    assert await repo.list_entities_with_custom_limits("gpt-4") == (everybody, None)
+    first, cursor = await repo.list_entities_with_custom_limits("gpt-4", limit=100)
+    assert (first, cursor is not None) == (everybody[:100], True)
+    assert await repo.list_entities_with_custom_limits("gpt-4", cursor=cursor) == (everybody[100:], None)
+
+
 async def test_config_is_cached_also_where_there_is_none(harness: Harness) -> None:
     store = FaultyStore(harness.store())
     limiter = harness.limiter(store)

@@ -29,7 +29,7 @@ from ..stores.dynamodb.store import DynamoStore
 from ..stores.dynamodb.table import check_table
 from . import package, stack, template
 from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
-from .calls import Aws, join_lines, poll
+from .calls import Aws, join_lines, name_stack, poll
 from .events import Journal
 from .stack import DesiredStack, FollowOptions
 from .template import function_name, log_group, queue_name
@@ -60,6 +60,7 @@ class Deployment(NamedTuple):
     """What the stack says that it holds."""
 
 
+@name_stack
 def deploy(
     aws: Aws,
     name: str,
@@ -285,6 +286,7 @@ def options_of(found: Stack) -> StackOptions:
     return replace(template.decode_options(found.parameters), tags=found.user_tags)
 
 
+@name_stack
 def delete(
     aws: Aws,
     name: str,

@@ -145,12 +145,14 @@ def find_own(aws: Aws, name: str) -> Stack | None:
     if found is not None and found.older_version:
         raise StackAlreadyExistsError(
             f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version neither "
-            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data."
+            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data.",
+            stack_name=name,
         )
     if found is not None and not found.is_managed:
         raise StackAlreadyExistsError(
             f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED_TAG}); "
-            "nothing was changed. Choose another name."
+            "nothing was changed. Choose another name.",
+            stack_name=name,
         )
     return found
 
@@ -177,7 +179,7 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
                 lost = describe(aws, name) is not None
             if not lost:
                 raise
-    raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
+    raise StackOperationError(f"Too much contention on stack {name!r}; try again later.", stack_name=name)
 
 
 def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:
@@ -253,7 +255,9 @@ def follow(journal: Journal, watch: FollowOptions) -> OperationEnd:
             return OperationEnd(found.status, found.reason, events + hidden)
         if waited > watch.patience:
             raise StackOperationError(
-                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting."
+                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting.",
+                stack_name=found.name,
+                events=_list_fields(events),
             )
         watch.pause(pause)
         waited, pause = waited + pause, min(3.0, pause * 1.5)
@@ -276,7 +280,7 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
         remove(aws, found, watch)
         return None
     if found is not None and not found.status.endswith("_COMPLETE"):
-        raise StackOperationError(describe_stuck(found))
+        raise StackOperationError(describe_stuck(found), stack_name=found.name, reason=found.reason)
     return found
 
 
@@ -306,4 +310,9 @@ def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationEr
     reason = end.reason if event is None else f"{event.resource} ({event.type}): {event.reason}"
     blame = f": {reason}".rstrip(".") if reason else ""
     state = "rolled back" if end.status.endswith("ROLLBACK_COMPLETE") else f"left {end.status}"
-    return StackOperationError(f"Stack {name!r} was not {done}{blame}. It was {state}.")
+    message = f"Stack {name!r} was not {done}{blame}. It was {state}."
+    return StackOperationError(message, stack_name=name, reason=reason, events=_list_fields(end.events))
+
+
+def _list_fields(events: list[Event]) -> list[dict[str, Any]]:
+    return [event._asdict() for event in events]

@@ -112,7 +112,7 @@ def usage() -> None:
     "-l",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Show at most N windows.  [default: {DEFAULT_LIMIT}; with --plot all]",
+    help=f"Show at most N windows, the newest.  [default: {DEFAULT_LIMIT}; with --plot all]",
 )
 @click.option("--all", "everything", is_flag=True, help="Show all windows.")
 def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any) -> None:
@@ -141,7 +141,7 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     else:
         shell.show(found, _snapshot_grid(found, nothing))
     if more and not shell.as_json:
-        note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
+        note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or an earlier --end.")
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
@@ -202,7 +202,7 @@ def _print_quotas(shell: Shell, query: UsageQuery) -> None:
 def _read_snapshots(
     repository: SyncRepository, query: UsageQuery, most: int | None
 ) -> tuple[list[UsageSnapshot], bool]:
-    """Return the first ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
+    """Return the newest ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
     found: list[UsageSnapshot] = []
     next_key: str | None = None
     while True:

@@ -132,6 +132,17 @@ class LimitStatus:
         return calendar.moment(calendar.start(calendar.index(now_ms) + 1))
 
     @property
+    def resets_at_ms(self) -> int | None:
+        """The same in milliseconds since the epoch."""
+        resets_at = self.resets_at
+        return None if resets_at is None else round(resets_at.timestamp() * 1000)
+
+    @property
+    def soft(self) -> bool:
+        """Whether the limit only counts and never refuses."""
+        return self.limit.soft
+
+    @property
     def deficit(self) -> int:
         """The number of tokens that are missing."""
         return max(0, self.requested - self.available)
@@ -153,6 +164,7 @@ class LimitStatus:
             "kind": self.limit.kind,
             "soft": self.limit.soft,
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
+            "resets_at_ms": self.resets_at_ms,
         }
 
 

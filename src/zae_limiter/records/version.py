@@ -165,16 +165,21 @@ def check(deployed: Deployed, client: str) -> None:
     if found > _OWN_LAYOUT:
         raise IncompatibleSchemaError(
             f"The store has schema {deployed.schema}; zae-limiter {client} knows schema {SCHEMA_VERSION}. "
-            f"Install zae-limiter {deployed.client_min} or later."
+            f"Install zae-limiter {deployed.client_min} or later.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if order(client) < order(deployed.client_min):
         raise IncompatibleSchemaError(
-            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one."
+            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if found < _OWN_LAYOUT:
         unfinished = deployed.schema == UNFINISHED
         layout = f"has the layout of zae-limiter 0.x, schema {deployed.schema}"
-        raise mismatch("is in the middle of an upgrade" if unfinished else layout)
+        versions = {"schema_version": deployed.schema, "lambda_version": deployed.aggregator}
+        raise mismatch("is in the middle of an upgrade" if unfinished else layout, client_version=client, **versions)
 
 
 def is_before_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> bool:
@@ -203,9 +208,10 @@ def is_aggregator_older(deployed: Deployed, client: str) -> bool:
     return deployed.aggregator is not None and order(deployed.aggregator) < order(client)
 
 
-def mismatch(what: str) -> VersionMismatchError:
-    """Return the error of data that need an upgrade."""
+def mismatch(what: str, **fields: str | None) -> VersionMismatchError:
+    """Return the error of data that need an upgrade; ``fields`` are its versions, where they are known."""
     return VersionMismatchError(
         f"The store {what}; this client needs the layout of zae-limiter 1.0: "
-        "run `zae-limiter upgrade` with the name of this table."
+        "run `zae-limiter upgrade` with the name of this table.",
+        **fields,
     )

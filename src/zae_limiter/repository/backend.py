@@ -162,7 +162,8 @@ class Backend:
                 outcome = await self.store.commit(writes, timeout=deadline.left())
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
-                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+                message = f"Namespace {self.namespace_name!r} is not registered; register it first."
+                raise NamespaceNotFoundError(message, namespace_name=self.namespace_name)
         return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
@@ -203,9 +204,10 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """Return one page of a range."""
+        """Return one page of a range, with nothing from another namespace than that of its key."""
         self.check_usable()
-        return await self.store.query(query, timeout=deadline.left())
+        own = query._replace(namespace=f"{query.pk.partition('/')[0]}/")
+        return await self.store.query(own, timeout=deadline.left())
 
     async def change(
         self,
@@ -258,11 +260,11 @@ async def check_compatibility(
     """Return the versions of a store, and why this client cannot open the namespace, if so. Registers nothing."""
     stamped, found, *older = await read([version.KEY, keys.namespace(namespace_name), *version.UNPREFIXED])
     deployed = version.decode(stamped)
+    if found is None and version.is_before_namespaces(stamped, older):
+        return deployed._replace(schema=version.BEFORE_NAMESPACES), version.mismatch(f"has {version.BEFORE_NAMESPACES}")
     try:
         version.check(deployed, __version__)
-        if found is None:
-            version.check_has_namespaces(stamped, older)
-        else:
+        if found is not None:
             namespace.decode(found)
     except VersionError as problem:
         return deployed, problem

@@ -246,18 +246,20 @@ class ConfigOperations(Operations):
         await self._replace(level, None, principal)
 
     async def list_entities_with_custom_limits(
-        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Return one page of entities with limits of their own, and a cursor.
+        """Return entities with limits of their own, and a cursor where there are more than ``limit``.
 
         ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
-        a page; ``cursor`` is that of the previous page. The last page has none.
+        a page, None for all of them at once; ``cursor`` is that of the previous page. The last page has none.
         """
         names.config_resource(resource)
-        limit = whole("limit", limit, 1, MAX_PAGE, "entities")
+        size = MAX_PAGE if limit is None else whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
-        deadline, ns = await self._begin()
-        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
+        deadline, ns = await self._begin_steps()
+        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
+        if limit is None:
+            return [image["entity_id"] for _, image in await self._backend.collect(query, deadline)], None
         page = await self._backend.query(query, deadline)
         return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 

@@ -96,7 +96,7 @@ class NamespaceOperations(Operations):
         deadline = (await self._deadline()).for_each_step()
         found = await self._require_id(namespace_id, deadline)
         if found.status == record.ACTIVE:
-            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete it first.")
+            raise _state_error(found, f"Namespace {found.name!r} is active; delete it first.")
         await self._apply(found, [record.begin_purge(found)], deadline)
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
@@ -118,20 +118,24 @@ class NamespaceOperations(Operations):
         name = names.namespace(namespace)
         (image,) = await self._backend.read([keys.namespace(name)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
+            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.", namespace_name=name)
         return record.decode(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
         (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
+            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.", namespace_name=namespace_id)
         return record.decode(image)
 
     async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):
-            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
+            raise _state_error(found, f"Namespace {found.name!r} ({found.id}) {problem}.")
 
     def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
         subject, details = keys.audit_namespace(found.name), {"namespace_id": found.id}
         return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)
+
+
+def _state_error(found: Namespace, message: str) -> NamespaceStateError:
+    return NamespaceStateError(message, namespace_name=found.name, state=found.status)

@@ -350,12 +350,12 @@ class SyncOperations(SyncStackOperations):
         return run(self._inner.resolve_cascade(entity_id, resource))
 
     def list_entities_with_custom_limits(
-        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Return one page of entities with limits of their own, and a cursor.
+        """Return entities with limits of their own, and a cursor where there are more than ``limit``.
 
         ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
-        a page; ``cursor`` is that of the previous page. The last page has none.
+        a page, None for all of them at once; ``cursor`` is that of the previous page. The last page has none.
         """
         return run(self._inner.list_entities_with_custom_limits(resource, limit, cursor))
 
@@ -389,7 +389,7 @@ class SyncOperations(SyncStackOperations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Return one page of usage, and a cursor: by resource, kind of window and time.
+        """Return one page of usage, and a cursor: by resource, kind of window and time, newest first.
 
         If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
         stream has delivered.

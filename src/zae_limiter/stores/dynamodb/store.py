@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...core.errors import RateLimiterUnavailable
+from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
 from ...records import version
 from . import table, transactions
@@ -78,12 +78,12 @@ class DynamoStore:
         return await self._run(Access.query, query, timeout)
 
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
-        """Do ``work`` within a time budget that starts now; add the stack's name to a `RateLimiterUnavailable`."""
+        """Do ``work`` within a time budget that starts now; add the stack's name to an `InfrastructureError`."""
         seconds = self.client.timeout if timeout is None else timeout
         access = Access(self.client, self.clock, seconds, time.monotonic() + seconds)
         try:
             return await work(access, argument)
-        except RateLimiterUnavailable as error:
+        except InfrastructureError as error:
             error.stack_name = self.stack_name
             raise
 
