@@ -213,7 +213,9 @@ def test_a_stack_and_a_namespace_come_from_the_environment(aws: dict[str, str]) 
 
 def test_a_url_goes_before_a_stack(folder: Path) -> None:
     url = f"sqlite:///{folder / 'limits.db'}"
-    assert type_line("entity create key", ZAE_LIMITER_URL=url, ZAEL_STACK="elsewhere").exit_code == 0
+    made = type_line("entity create key", ZAE_LIMITER_URL=url, ZAEL_STACK="elsewhere")
+    assert made.exit_code == 0
+    assert "$ZAEL_STACK is not used" in made.stderr
     assert type_line("entity show key --url " + url, ZAEL_STACK="elsewhere").exit_code == 0
     assert "no region is known" in type_line("entity show key", ZAEL_STACK="elsewhere").stderr
 
