@@ -207,7 +207,7 @@ def test_a_stack_and_a_namespace_come_from_the_environment(aws: dict[str, str]) 
     assert type_line("entity show key -n elsewhere", **there).exit_code == 14
     refused = type_line("delete --yes", **there)
     assert (refused.exit_code, "--name my-app" in refused.stderr) == (2, True)
-    background = type_line("delete -n from-shell --no-wait --yes", **there)
+    background = type_line("delete -n from-shell --no-wait --force --yes", **there)
     assert (background.exit_code, "in the background" in background.stdout) == (0, True)
 
 
