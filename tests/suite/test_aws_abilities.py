@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
+
 import pytest
 
-from tests.support.aws import abilities, engine
+from tests.support.aws import abilities, engine, plain
+from zae_limiter.aws.calls import Aws
+from zae_limiter.stores.dynamodb.credentials import Credentials
 
 
 def test_the_engine_has_every_documented_ability() -> None:
@@ -37,3 +42,22 @@ def test_an_ability_that_is_missing_is_noticed(ability: str) -> None:
             return {}
 
     assert not (abilities.ESSENTIAL | abilities.FURTHER)[ability](Nothing(None, "t"))  # type: ignore[arg-type]
+
+
+def test_set_up_calls_are_signed_as_a_strict_engine_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user who may do nothing: the engine looks at the signature first."""
+    for name, value in engine.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    strict = engine.start(*engine.quick(), AUTH="true")
+    try:
+        aws = Aws("us-east-1", strict.url)
+        aws.call("iam", "create_user", UserName="nobody")
+        made = aws.call("iam", "create_access_key", UserName="nobody")["AccessKey"]
+        with contextlib.closing(plain.Plain(strict.url)) as direct:
+            found = []
+            for secret in (made["SecretAccessKey"], "another"):
+                monkeypatch.setattr(plain, "credentials", partial(Credentials, made["AccessKeyId"], secret))
+                found.append(direct.call("DescribeTable", TableName="any")[1]["__type"].rpartition("#")[2])
+            assert found == ["AccessDeniedException", "InvalidSignatureException"]
+    finally:
+        strict.stop()
