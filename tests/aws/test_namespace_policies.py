@@ -13,6 +13,7 @@ from tests.aws.policies import PARTITION_KEYS, Ask, Document, allows, for_princi
 from tests.aws.test_iam import CHANGES, READS, Work, prepare, use
 from tests.aws.test_policies import TABLES, actions, asked, recorded, trade
 from tests.support.aws import engine
+from tests.support.aws.wire import Wire
 from zae_limiter import AccessDeniedError, NamespaceNotFoundError, StackOptions, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
 
@@ -31,6 +32,13 @@ MORE: dict[str, Work] = {
 OWN_READS, OWN_CHANGES = (
     {name: work for name, work in each.items() if name not in OF_ALL} for each in ({**READS, **MORE}, CHANGES)
 )
+LISTS: list[Work] = [
+    lambda limiter: limiter.repository.get_children("team"),
+    lambda limiter: limiter.repository.get_buckets("key"),
+    lambda limiter: limiter.get_resource_capacity("gpt-4", "rpm"),
+    lambda limiter: limiter.repository.survey_buckets().loads,
+]
+"""What is read by each of the four indexes."""
 REGISTRY = {keys.REGISTRY, "SYSTEM#"}
 
 
@@ -90,6 +98,15 @@ def test_a_tenant_may_acquire_in_its_own_namespace(account: Account, tenants: li
     for tenant in tenants:
         assert len(tenant.trading) > 20
         assert list(refused(policy(account, "acquire", tenant), tenant.trading)) == []
+
+
+@pytest.mark.parametrize("opens", [SyncRepository.open, SyncRepository.connect])
+def test_a_tenant_may_open_its_own_namespace(account: Account, tenants: list[Tenant], opens: Any) -> None:
+    with acting_as(ROOT), Wire(account.url) as wire:
+        opens("tenant-a", stack=account.stack, region=REGION, endpoint_url=wire.url).close()
+        calls = asked(wire.calls(0))
+    assert {key for ask in calls for key in ask.keys} == {keys.REGISTRY}
+    assert list(refused(policy(account, "acquire", tenants[0]), calls)) == []
 
 
 def test_the_acquire_policy_of_a_tenant_is_that_of_all_but_for_the_keys(account: Account) -> None:
@@ -281,6 +298,24 @@ def test_a_client_cannot_open_another_tenants_namespace(strict: tuple[Account, d
             with pytest.raises(AccessDeniedError):
                 work(limiter)
     assert strict[0].client("dynamodb").scan(TableName=STACK)["Items"] == before
+
+
+def test_no_tenant_can_slip_records_into_the_lists_of_another(strict: tuple[Account, dict[str, str]]) -> None:
+    """Which index entries somebody writes no policy says; they name the tenant's own key all the same."""
+    account, ids = strict
+    table = account.client("dynamodb")
+    own, other = ids["tenant-b"], ids["tenant-a"]
+    with acting_as(ROOT), opened(account.url, "tenant-a") as limiter:
+        before = [work(limiter) for work in LISTS]
+        foreign = {"PK": {"S": f"{own}/BUCKET#key#gpt-4#0"}, "SK": {"S": keys.STATE}}
+        entry = keys.bucket_indexes(keys.parse_bucket_pk(f"{other}/BUCKET#key#gpt-4#0"))
+        entry |= {"GSI1PK": keys.gsi1_pk_parent(other, "team"), "GSI1SK": keys.gsi1_sk_child("evil")}
+        item = table.get_item(TableName=STACK, Key=foreign)["Item"]
+        table.put_item(TableName=STACK, Item={**item, **{name: {"S": value} for name, value in entry.items()}})
+        assert [work(limiter) for work in LISTS] == before
+    with tenant_wire(strict, "read") as url, opened(url, "tenant-a") as limiter:
+        assert [work(limiter) for work in LISTS] == before
+    table.put_item(TableName=STACK, Item=item)
 
 
 @pytest.mark.parametrize("which", POLICIES)

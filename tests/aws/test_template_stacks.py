@@ -117,9 +117,10 @@ def test_what_it_is_called(plain: Account, rich: Account) -> None:
     assert found["Aggregator"] == f"{name}-aggregator"
     assert found["AggregatorDeadLetters"].endswith(f"/{name}-aggregator-dlq")
     assert found["AggregatorLogGroup"] == f"/aws/lambda/{name}-aggregator"
-    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}"
+    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}" == StackOptions().get_role_name(name, "aggr", REGION)
     for policy, component in POLICIES.items():
         assert found[policy].endswith(f":policy/{name}-{component}-{REGION}")
+        assert found[policy].endswith(f":policy/{StackOptions().get_policy_name(name, component, REGION)}")
         assert resources_of(rich)[policy].endswith(f":policy/pol-{rich.stack}-{component}")
     roles = {"AggregatorRole": "aggr", "AppRole": "app", "OidcAppRole": "app-oidc", "AdminRole": "admin"}
     roles["ReadRole"] = "read"
