@@ -51,7 +51,7 @@ def check_cdk() -> None:
         for name, each in made.items():
             path = Path(folder) / f"linted-{name}.json"
             path.write_text(json.dumps(each), encoding="utf-8")
-            # Warnings are of conditions that are constant, as the options are.
+            # The warnings are of conditions that are constant, as options are.
             lint = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W", "--template", str(path)]
             subprocess.run(lint, check=True)
             print(f"CDK: {name} has {len(each['Resources'])} resources")

@@ -41,13 +41,11 @@ class LimiterStack(Stack):
             **kwargs: What `aws_cdk.Stack` takes, e.g. ``env``.
         """
         super().__init__(scope, name, stack_name=name, **kwargs)
-        wanted = options or StackOptions()
+        wanted, usual = options or StackOptions(), StackOptions().to_parameters(name)
+        given = {key: value for key, value in wanted.to_parameters(name).items() if value != usual[key]}
         text = resources.files("zae_limiter.aws").joinpath("template.yaml")
         with resources.as_file(text) as path:
-            parameters = wanted.to_parameters(name)
-            if wanted.policy_namespace_id is None:  # its default names a tag, which only a parameter's value can
-                del parameters["PolicyNamespaceId"]
-            self.included = CfnInclude(self, "Limiter", template_file=str(path), parameters=parameters)
+            self.included = CfnInclude(self, "Limiter", template_file=str(path), parameters=given)
         if wanted.enable_aggregator and wanted.code_s3_bucket is None:
             code = Asset(self, "Code", path=str(_write_package()))
             # Not by parameters: the rules of the template have these, and cannot hold the name of CDK's bucket.
