@@ -17,7 +17,7 @@ from tests.aws.old_tables import NOW, OldTable, old_table
 from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions, __version__
-from zae_limiter.aws import deployment
+from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
@@ -160,6 +160,27 @@ def test_force_looks_at_everything_again(oldest: OldTable) -> None:
     forced = answer(name, "upgrade", "--yes", "--force", "--leave-refused", code=25)
     assert forced["records"] == {"entity": 1}
     assert shell(name, "entity", "show", "late").exit_code == 0
+
+
+def test_a_table_whose_name_no_stack_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CloudFormation refuses to look for such a stack, so it is not asked."""
+    monkeypatch.setattr(stack, "describe", None)
+    with old_table(prefix="rate_limits_") as table:
+        table.put(old_tables.version(), old_tables.entity("key"))
+        refused = shell(table.name, "upgrade", "--yes")
+        assert (refused.exit_code, f"opened as 'dynamodb://{table.name}'" in refused.stderr) == (2, True)
+        url = f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}"
+        for words in (("upgrade", "--yes"), ("check",), ("entity", "show", "key")):
+            result = run("--url", url, *words, env=dict(engine.CREDENTIALS))
+            assert result.exit_code == 0, result.output
+
+
+def test_an_old_layout_is_named_in_words(oldest: OldTable) -> None:
+    told = answer(oldest.name, "check", code=12)
+    assert told["schema_version"] is None
+    assert "the layout of zae-limiter 0.1 to 0.9, from before namespaces" in told["problem"]
+    assert "this client needs the layout of zae-limiter 1.0" in told["problem"]
+    assert "the layout of zae-limiter 0.1 to 0.9" in shell(oldest.name, "version").stdout
 
 
 def test_a_newer_table_is_left_alone() -> None:

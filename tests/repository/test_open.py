@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import io
 import json
 import pickle
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,8 +31,10 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
     VersionMismatchError,
+    __version__,
 )
-from zae_limiter.aws import deployment
+from zae_limiter.aws import deployment, package
+from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
@@ -80,7 +84,7 @@ def name() -> Iterator[str]:
         yield made
 
 
-def where(name: str) -> dict[str, str]:
+def where(name: str) -> dict[str, Any]:
     return {"stack": name, "region": REGION, "endpoint_url": engine.endpoint()}
 
 
@@ -210,6 +214,65 @@ def test_the_first_call_after_opening_has_nothing_left_to_load(face: Face, name:
     assert not {module for module in set(sys.modules) - before if module.startswith("botocore")}
     assert repository.get_backend_stats().total_calls == calls + 1, "neither namespace nor version is read again"
     face(repository.close())
+
+
+def set_aggregator(name: str, number: str) -> None:
+    asyncio.run(_commit(name, Write(version.KEY, (), {"lambda_version": number})))
+
+
+def read_aggregator(name: str) -> object:
+    with SyncRepository(name, REGION, engine.endpoint()) as repository:
+        record = repository.get_version_record()
+    return None if record is None else record.get("lambda_version")
+
+
+def test_an_older_aggregator_gets_this_versions_code_unless_told_otherwise(face: Face, name: str) -> None:
+    options = StackOptions(enable_alarms=False, enable_audit_archival=False)
+    face(face(face.Repository.open(**where(name), stack_options=options)).close())
+    function = function_name(name)
+    set_aggregator(name, "0.3.0")
+    aws().call("lambda", "update_function_code", FunctionName=function, ZipFile=zipped("handler.py", b""))
+    builder = face.Repository.builder().stack(name).region(REGION).endpoint_url(engine.endpoint())
+    for opened in (face.Repository.open(**where(name), auto_update=False), builder.auto_update(False).build()):
+        face(face(opened).close())
+    assert read_aggregator(name) == "0.3.0"
+    face(face(face.Repository.open(**where(name))).close())
+    assert read_aggregator(name) == __version__
+    assert package.is_current(aws().call("lambda", "get_function_configuration", FunctionName=function))
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w") as archive:
+        archive.writestr(name, content)
+    return output.getvalue()
+
+
+def test_an_aggregator_that_cannot_be_renewed_is_in_nobodys_way(face: Face, name: str) -> None:
+    make_table(name)
+    face(face(face.Repository.open(**where(name))).close())
+    for number in ("0.3.0", "99.0.0"):
+        set_aggregator(name, number)
+        repository = face(face.Repository.open(**where(name)))
+        assert face(repository.get_entity("key")) is None
+        face(repository.close())
+        assert read_aggregator(name) == number
+
+
+async def test_a_stack_that_many_open_at_once_is_deployed_once(name: str) -> None:
+    opened = await asyncio.gather(*(Repository.open(**where(name), stack_options=SMALL) for _ in range(3)))
+    assert len({repository.namespace_id for repository in opened}) == 1
+    assert status(name) in ("CREATE_COMPLETE", "UPDATE_COMPLETE")
+    for repository in opened:
+        await repository.close()
+
+
+def test_arguments_by_place_are_those_of_earlier_versions(face: Face) -> None:
+    where = ("my-app", REGION, "http://127.0.0.1:1")
+    repository = face.Repository(*where, None, 30)
+    assert (repository.stack_name, repository.region, repository.endpoint_url) == where
+    assert repository.get_cache_stats().ttl_seconds == 30
+    assert face.RateLimiter(None, *where, None, "allow").repository.region == REGION
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ class Shell:
         if url is None and name is None:
             url = os.environ.get(ENVIRONMENT) or None
             name = self._default_stack() if url is None else None
+            if name is None and os.environ.get(STACK) and not self.as_json:
+                note(f"the store is ${ENVIRONMENT}; ${STACK} is not used.")
         repository = SyncRepository(
             url, name=name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
         )

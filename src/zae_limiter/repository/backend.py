@@ -260,11 +260,11 @@ async def check_compatibility(
     """Return the versions of a store, and why this client cannot open the namespace, if so. Registers nothing."""
     stamped, found, *older = await read([version.KEY, keys.namespace(namespace_name), *version.UNPREFIXED])
     deployed = version.decode(stamped)
+    if found is None and version.is_before_namespaces(stamped, older):
+        return deployed._replace(schema=version.BEFORE_NAMESPACES), version.mismatch(f"has {version.BEFORE_NAMESPACES}")
     try:
         version.check(deployed, __version__)
-        if found is None:
-            version.check_has_namespaces(stamped, older)
-        else:
+        if found is not None:
             namespace.decode(found)
     except VersionError as problem:
         return deployed, problem

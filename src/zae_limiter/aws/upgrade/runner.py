@@ -21,8 +21,9 @@ from ...stores.dynamodb.table import describe
 from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
+from .changes import Change, ChangeLog
 from .moves import Move, Old, RejectedRecord, merge_writes, split_batches
-from .partition import Partition, PartitionKey, attempt
+from .partition import LIMIT, Partition, PartitionKey, attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -47,6 +48,8 @@ class MoveReport(NamedTuple):
     """Old records of which clients had already written newer ones."""
     resources: frozenset[str] = frozenset()
     """The resources of buckets from before namespaces."""
+    changes: tuple[Change, ...] = ()
+    """What means something else afterwards; only a dry run says so."""
 
     @property
     def is_empty(self) -> bool:
@@ -80,11 +83,13 @@ class Runner:
         self._merged = self._superseded = 0
         self._refused: dict[Key, str] = {}
         self._resources: set[str] = set()
+        self._changes = ChangeLog(namespace_name)
         self._whole: set[tuple[str, ...]] = set()
 
     async def run(self) -> MoveReport:
         """Move all old records and return a report. A second run finds nothing."""
-        older = (await self._store.read([version.UNPREFIXED[0]]))[0]
+        older, found = await self._store.read([version.UNPREFIXED[0], keys.namespace(self._namespace_name)])
+        self._namespace_id = None if found is None else str(found["namespace_id"])
         self._closed = version.refuses_older(older)
         self._counts["version"] += older is not None and not self._closed
         table = await describe(self._store.client) or {}
@@ -97,8 +102,14 @@ class Runner:
                 done += len(olds)
                 self._progress(done, max(done, total))
         await self._finish()
-        counts = dict(sorted((+self._counts).items()))
-        return MoveReport(counts, self._refused, self._merged, self._superseded, frozenset(self._resources))
+        return MoveReport(
+            dict(sorted((+self._counts).items())),
+            self._refused,
+            self._merged,
+            self._superseded,
+            frozenset(self._resources),
+            self._changes.report() if self._dry_run else (),
+        )
 
     async def _partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
         """Yield the records of each page by partition; a partition on two pages comes in two parts."""
@@ -135,6 +146,8 @@ class Runner:
         place = PartitionKey.of(pk)
         if place is None:
             return False
+        if place.kind in ("RESOURCE", "SYSTEM") and any(each.key.sk.startswith((keys.CONFIG, LIMIT)) for each in olds):
+            self._changes.cover(place.whose or None)
         old = place.namespace_id is None or bool(self._plan(place, olds))
         if old:
             await self._move_partition(pk, place)
@@ -194,7 +207,7 @@ class Runner:
         self._refused |= {each.key: each.reason for each in found if isinstance(each, RejectedRecord)}
         self._resources |= {move.resource for move in moves if move.resource is not None}
         if self._dry_run:
-            self._counts.update(move.kind for move in moves)
+            await self._count_planned(moves)
         if self._dry_run or not moves:
             return True
         if not await self._prepare(moves):
@@ -207,6 +220,20 @@ class Runner:
                 for move in batch:
                     whole = await self._commit_one(move) and whole
         return whole
+
+    async def _count_planned(self, moves: Sequence[Move]) -> None:
+        """Count what a run would do. In a table that was upgraded before, old records may meet newer ones."""
+        self._changes.add(moves)
+        targets = [move.target for move in moves if move.target is not None] if self._closed else []
+        images = await self._store.read(targets)
+        taken = {target for target, image in zip(targets, images, strict=True) if image is not None}
+        for move in moves:
+            if move.target not in taken:
+                self._counts[move.kind] += 1
+            elif move.kind == "bucket":
+                self._merged += 1
+            else:
+                self._superseded += 1
 
     async def _prepare(self, moves: Sequence[Move]) -> bool:
         """Before the first move, mark the table and find the namespace for data that have none, or register it.

@@ -58,7 +58,6 @@ async def _query(store: DynamoStore, attribute: str, value: str, **more: Any) ->
         "TableName": store.client.table,
         "KeyConditionExpression": f"{attribute} = :pk",
         "ExpressionAttributeValues": {":pk": {"S": value}},
-        "ProjectionExpression": "PK, SK",
         "Limit": _MOST_RECORDS,
         **more,
     }

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
-from ...core.errors import InfrastructureNotFoundError
+from ...core import names
+from ...core.errors import InfrastructureNotFoundError, ValidationError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...stores.dynamodb.store import DynamoStore
     from ..events import Event
     from ..stack import Stack
+    from .changes import Change
 
 
 class UpgradePlan(NamedTuple):
@@ -49,6 +51,11 @@ class UpgradePlan(NamedTuple):
     def refused(self) -> dict[Key, str]:
         """The records that cannot be upgraded, with the reasons."""
         return {} if self.data is None else self.data.refused
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What means something else after the upgrade."""
+        return () if self.data is None else self.data.changes
 
     @property
     def is_empty(self) -> bool:
@@ -128,7 +135,11 @@ class Upgrade:
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _stack(self) -> Stack | None:
-        """Return our stack that holds the table, or None if it was created without one."""
+        """Return our stack that holds the table, or None if it was created without one, as its name may say."""
+        try:
+            names.stack(self._name)
+        except ValidationError:
+            return None
         found = stack.describe(self._aws, self._name)
         return found if found is not None and found.is_managed and not found.is_dead else None
 

@@ -149,12 +149,12 @@ def _key_differences(
     description: Mapping[str, Any], index: str = "", keys: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Return what is wrong with the key of a table, or of its index that ``keys`` describes."""
-    found = {each["KeyType"]: each["AttributeName"] for each in (keys or description).get("KeySchema", ())}
+    found = {each["KeyType"]: each["AttributeName"] for each in (keys or description).get("KeySchema") or ()}
     wanted = {each["KeyType"]: each["AttributeName"] for each in _key_schema(index)}
     if found != wanted:
         what = f"index {index}" if index else "its key"
         return [f"{what} is ({', '.join(found.values())}), not ({', '.join(wanted.values())})"]
-    types = {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions", ())}
+    types = {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions") or ()}
     return [f"{name} is of type {types[name]}, not S" for name in wanted.values() if types.get(name, "S") != "S"]
 
 
@@ -164,7 +164,7 @@ def _index_differences(description: Mapping[str, Any], name: str) -> list[str]:
     if found is None:
         return [f"index {name} is missing"]
     wrong = _key_differences(description, name, found)
-    projection = found.get("Projection", {}).get("ProjectionType")
+    projection = (found.get("Projection") or {}).get("ProjectionType")
     wanted = _index_definition(name)["Projection"]["ProjectionType"]
     if projection != wanted:
         wrong.append(f"index {name} projects {projection}, not {wanted}")
@@ -242,7 +242,7 @@ async def _make_change(client: Client, change: Mapping[str, Any]) -> bool:
 
 async def _has_expiry(client: Client) -> bool:
     answer = await client.call("DescribeTimeToLive", {"TableName": client.table}, repeatable=True)
-    return answer.get("TimeToLiveDescription", {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
+    return (answer.get("TimeToLiveDescription") or {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
 
 
 async def _enable_expiry(client: Client) -> bool:
