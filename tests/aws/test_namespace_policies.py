@@ -13,6 +13,7 @@ from tests.aws.policies import PARTITION_KEYS, Ask, Document, allows, for_princi
 from tests.aws.test_iam import CHANGES, READS, Work, prepare, use
 from tests.aws.test_policies import TABLES, actions, asked, recorded, trade
 from tests.support.aws import engine
+from tests.support.aws.wire import Wire
 from zae_limiter import AccessDeniedError, NamespaceNotFoundError, StackOptions, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
 
@@ -97,6 +98,15 @@ def test_a_tenant_may_acquire_in_its_own_namespace(account: Account, tenants: li
     for tenant in tenants:
         assert len(tenant.trading) > 20
         assert list(refused(policy(account, "acquire", tenant), tenant.trading)) == []
+
+
+@pytest.mark.parametrize("opens", [SyncRepository.open, SyncRepository.connect])
+def test_a_tenant_may_open_its_own_namespace(account: Account, tenants: list[Tenant], opens: Any) -> None:
+    with acting_as(ROOT), Wire(account.url) as wire:
+        opens("tenant-a", stack=account.stack, region=REGION, endpoint_url=wire.url).close()
+        calls = asked(wire.calls(0))
+    assert {key for ask in calls for key in ask.keys} == {keys.REGISTRY}
+    assert list(refused(policy(account, "acquire", tenants[0]), calls)) == []
 
 
 def test_the_acquire_policy_of_a_tenant_is_that_of_all_but_for_the_keys(account: Account) -> None:

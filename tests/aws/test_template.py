@@ -21,6 +21,7 @@ from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
 from zae_limiter.stores.dynamodb.table import table_definition
 
+NO_VALUE = {"Ref": "AWS::NoValue"}
 PATH = str(resources.files("zae_limiter.aws").joinpath("template.yaml"))
 
 
@@ -102,6 +103,50 @@ def test_what_is_archived_moves_to_glacier(parsed: Any) -> None:
     small = archive["LifecycleConfiguration"]["TransitionDefaultMinimumObjectSize"]
     assert small == "varies_by_storage_class"  # otherwise what is below 128 KB never moves
     assert archive["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+
+
+def test_an_archive_can_be_locked(parsed: Any) -> None:
+    archive = parsed["Resources"]["AuditArchive"]["Properties"]
+    assert archive["ObjectLockEnabled"] == {"Fn::If": ["Locks", True, NO_VALUE]}
+    (condition, lock, none) = archive["ObjectLockConfiguration"]["Fn::If"]
+    retention = {"Mode": {"Ref": "AuditArchiveLockMode"}, "Days": {"Ref": "AuditArchiveLockDays"}}
+    assert (condition, none) == ("Locks", NO_VALUE)
+    assert lock == {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}}
+    assert parsed["Conditions"]["Versions"]["Fn::Or"][0] == {"Condition": "Locks"}  # a lock needs versions
+
+
+def test_a_key_encrypts_table_and_archive(parsed: Any) -> None:
+    key = {"Ref": "KmsKeyArn"}
+    table, archive = (parsed["Resources"][each]["Properties"] for each in ("Table", "AuditArchive"))
+    encrypted = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": key}
+    assert table["SSESpecification"] == {"Fn::If": ["HasKey", encrypted, NO_VALUE]}
+    (rule,) = archive["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    by_key = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    assert rule["Fn::If"][1] == {"ServerSideEncryptionByDefault": by_key, "BucketKeyEnabled": True}
+
+
+def test_runs_are_reserved_and_throughput_is_limited_only_on_demand(parsed: Any) -> None:
+    function, table = (parsed["Resources"][each]["Properties"] for each in ("Aggregator", "Table"))
+    reserved = {"Fn::If": ["Reserves", {"Ref": "LambdaReservedConcurrency"}, NO_VALUE]}
+    assert function["ReservedConcurrentExecutions"] == reserved
+    (condition, limits, none) = table["OnDemandThroughput"]["Fn::If"]
+    assert (condition, none) == ("LimitsThroughput", NO_VALUE)
+    assert limits == {
+        "MaxReadRequestUnits": {"Fn::If": ["LimitsReads", {"Ref": "MaxReadRequestUnits"}, NO_VALUE]},
+        "MaxWriteRequestUnits": {"Fn::If": ["LimitsWrites", {"Ref": "MaxWriteRequestUnits"}, NO_VALUE]},
+    }
+
+
+def test_every_index_is_watched(parsed: Any) -> None:
+    indexes = {each["IndexName"] for each in parsed["Resources"]["Table"]["Properties"]["GlobalSecondaryIndexes"]}
+    alarms = [each["Properties"] for each in parsed["Resources"].values() if each["Type"] == "AWS::CloudWatch::Alarm"]
+    watched = [
+        {each["Name"]: each["Value"] for each in alarm["Dimensions"]}
+        for alarm in alarms
+        if alarm["MetricName"] == "WriteThrottleEvents"
+    ]
+    assert {each.get("GlobalSecondaryIndexName") for each in watched} == indexes | {None}
+    assert all(each["TableName"] == {"Ref": "Table"} for each in watched)
 
 
 def test_every_role_can_be_bounded(parsed: Any) -> None:

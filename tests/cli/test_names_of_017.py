@@ -190,6 +190,7 @@ def test_lines_about_data_work_as_typed_on_the_stack_of_the_default_name(aws: di
     check_lines(EXAMPLES, aws)
     told = type_line("system get-defaults", **aws)
     assert "the stack zae-limiter" in told.stderr
+    assert type_line("check", **aws).stderr.count("the stack zae-limiter") == 1
     assert "rph" not in told.stdout  # the limits file has replaced it
 
 
@@ -207,13 +208,15 @@ def test_a_stack_and_a_namespace_come_from_the_environment(aws: dict[str, str]) 
     assert type_line("entity show key -n elsewhere", **there).exit_code == 14
     refused = type_line("delete --yes", **there)
     assert (refused.exit_code, "--name my-app" in refused.stderr) == (2, True)
-    background = type_line("delete -n from-shell --no-wait --yes", **there)
+    background = type_line("delete -n from-shell --no-wait --force --yes", **there)
     assert (background.exit_code, "in the background" in background.stdout) == (0, True)
 
 
 def test_a_url_goes_before_a_stack(folder: Path) -> None:
     url = f"sqlite:///{folder / 'limits.db'}"
-    assert type_line("entity create key", ZAE_LIMITER_URL=url, ZAEL_STACK="elsewhere").exit_code == 0
+    made = type_line("entity create key", ZAE_LIMITER_URL=url, ZAEL_STACK="elsewhere")
+    assert made.exit_code == 0
+    assert "$ZAEL_STACK is not used" in made.stderr
     assert type_line("entity show key --url " + url, ZAEL_STACK="elsewhere").exit_code == 0
     assert "no region is known" in type_line("entity show key", ZAEL_STACK="elsewhere").stderr
 

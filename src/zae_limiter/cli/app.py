@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "deploy": "deploy:deploy",
         "list": "deploy:list_limiters",
         "upgrade": "status:upgrade",
+        "dead-letters": "dead_letters:dead_letters",
         "delete": "deploy:delete",
         "cfn-template": "deploy:cfn_template",
         "lambda-export": "deploy:lambda_export",

@@ -53,6 +53,8 @@ class Shell:
         if url is None and name is None:
             url = os.environ.get(ENVIRONMENT) or None
             name = self._default_stack() if url is None else None
+            if name is None and os.environ.get(STACK) and not self.as_json:
+                note(f"the store is ${ENVIRONMENT}; ${STACK} is not used.")
         repository = SyncRepository(
             url, name=name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
         )
@@ -75,7 +77,8 @@ class Shell:
             return self.stack()
         if self.region or self.endpoint_url or any(map(os.environ.get, _AWS_SETTINGS)):
             if not self.as_json:
-                note(f"no store was given: it is the stack {DEFAULT_STACK}. --name or --url choose another.")
+                note(f"no store was given: it is the stack {DEFAULT_STACK}. --name, --url or ${STACK} choose one.")
+            self.stack_name = DEFAULT_STACK  # said once
             return DEFAULT_STACK
         raise click.UsageError(
             "No store was given. Pass --url sqlite:///limits.db, or on AWS --name my-app, "

@@ -158,7 +158,7 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
 
     name = names.stack(shell.stack())
     names.namespace(shell.namespace)
-    with _connect(shell) as aws:
+    with connect(shell) as aws:
         _check_values(name, given)
         options = merge_options(deployment.read_options(aws, name, PRODUCTION), given)
         with show_events(f"Deploying {name} to {aws.region}", quiet=shell.as_json) as tell:
@@ -198,7 +198,7 @@ def delete(shell: Shell, wait: bool, yes: bool, force: bool) -> None:
     from ..aws import deployment
 
     name = _require_name(shell)
-    with _connect(shell) as aws:
+    with connect(shell) as aws:
         deployment.check_unprotected(aws, deployment.require_stack(aws, name), force=force)
         lost = "Its table with all limits and balances, usage, audit events and their archive are lost for good."
         shell.confirm(f"Delete stack {name!r} in {aws.region}? {lost}", yes)
@@ -222,7 +222,7 @@ def list_limiters(shell: Shell) -> None:
     """
     from ..aws import stack
 
-    with _connect(shell) as aws:
+    with connect(shell) as aws:
         found = stack.find_limiters(aws)
         empty = (
             f"No limiter is deployed in {aws.region}. Choose another region with --region, or deploy one here: "
@@ -324,7 +324,7 @@ def _store_package(shell: Shell, url: str) -> None:
     bucket, _, key = url.removeprefix("s3://").partition("/")
     if not url.startswith("s3://") or not bucket:
         raise click.BadParameter(f"{url!r} is no URL such as s3://my-bucket/lambda/", param_hint="--s3")
-    with _connect(shell) as aws:
+    with connect(shell) as aws:
         made = package.store(aws, bucket, key)
     given = {"--code-s3-bucket": made.bucket, "--code-s3-key": made.key, "--code-s3-version": made.version}
     flags = " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)
@@ -350,7 +350,7 @@ def _require_name(shell: Shell) -> str:
     return names.stack(shell.stack_name)
 
 
-def _connect(shell: Shell) -> Aws:
+def connect(shell: Shell) -> Aws:
     from ..aws.calls import Aws
 
     return Aws(shell.region, shell.endpoint_url)

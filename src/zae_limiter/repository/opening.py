@@ -11,10 +11,10 @@ from .._version import __version__
 from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, tell
-from ..records import version
+from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
 from ..stores.opening import ENVIRONMENT
-from .backend import DEFAULT_NAMESPACE, check_compatibility
+from .backend import DEFAULT_NAMESPACE
 from .configs import ConfigOperations
 from .namespaces import NamespaceOperations
 from .stacks import StackOperations
@@ -74,15 +74,17 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
 
             check_store(self._backend.store, stack_options)
         async with self._closing_on_failure():
-            await self._provision(stack_options, auto_update=auto_update)
-            await self.register_namespace(self._backend.namespace_name)
+            if not await self._provision(stack_options, auto_update=auto_update):
+                await self.register_namespace(self._backend.namespace_name)
             await self._backend.ns(await self._deadline())
 
     async def _enter_existing(self) -> None:
         """Do the same without changing anything. Raise an error if the table or the namespace is missing."""
         async with self._closing_on_failure():
-            await self._check_versions()
-            await self.get_namespace(self._backend.namespace_name)
+            _, is_registered = await self._check_versions()
+            if not is_registered:
+                await self._backend.check_registrable(await self._deadline())
+                await self.get_namespace(self._backend.namespace_name)
             await self._backend.ns(await self._deadline())
 
     @asynccontextmanager
@@ -94,30 +96,33 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
             await self._backend.close()
             raise
 
-    async def _provision(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
-        """Deploy the stack if there is no table, and renew an older aggregator."""
+    async def _provision(self, stack_options: StackOptions | None, *, auto_update: bool) -> bool:
+        """Deploy the stack if there is no table, and renew an older aggregator. Return if the namespace is there."""
         try:
-            deployed = await self._check_versions()
+            deployed, is_registered = await self._check_versions()
         except InfrastructureNotFoundError:
             name, region = self.stack_name, self.region
             message = "stack %r does not exist in %s: deploying it"
             tell(STACK_DEPLOYING, message, name, region, zae_stack=name, zae_region=region)
             await self.create_stack(stack_options)
-        else:
-            if auto_update and version.is_aggregator_older(deployed, __version__):
-                await self._renew_aggregator(deployed)
+            return False
+        if auto_update and version.is_aggregator_older(deployed, __version__):
+            await self._renew_aggregator(deployed)
+        return is_registered
 
-    async def _check_versions(self) -> Deployed:
-        """Return the versions of the store. Raise `VersionError` if this client cannot use it.
+    async def _check_versions(self) -> tuple[Deployed, bool]:
+        """Return the versions of the store, and whether the namespace is registered.
 
-        It is the first call of a client: it loads what is needed for it, finds credentials and connects.
+        Raise `VersionError` if this client cannot use it. It is the first call of a client: it loads what is needed for
+        it, finds credentials and connects. It reads no more than a role of one namespace may.
         """
-        deadline = await self._deadline()
-        read = partial(self._backend.read, deadline=deadline)
-        deployed, problem = await check_compatibility(read, self._backend.namespace_name)
-        if problem is not None:
-            raise problem
-        return deployed
+        wanted = [version.KEY, keys.namespace(self._backend.namespace_name)]
+        stamped, found = await self._backend.read(wanted, await self._deadline())
+        deployed = version.decode(stamped)
+        version.check(deployed, __version__)
+        if found is not None:
+            record.decode(found)
+        return deployed, found is not None
 
     async def _renew_aggregator(self, deployed: Deployed) -> None:
         """Upload this version's code to the aggregator. Log it if that is not possible, and go on."""
