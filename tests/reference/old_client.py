@@ -3,6 +3,7 @@
     python old_client.py write TABLE URL    write a table with what the version can store, and use it
     python old_client.py ask TABLE URL      decide all of `QUESTIONS`
     python old_client.py use TABLE URL      take a token of two entities, as a client that nobody has stopped
+    python old_client.py stay TABLE URL     the same with a client that opened the table before: it waits for a line
 
 Each prints JSON. Rates are so slow that nothing is refilled between two answers.
 """
@@ -195,10 +196,9 @@ def ask(acquire: Callable[..., Any], errors: Any, *, shared: bool) -> dict[str, 
     return {f"{who} {what} {cost}": decide(acquire, errors, who, what, cost) for who, what, cost in asked}
 
 
-def straggle(table: str, url: str) -> dict[str, str]:
+def go_on(client: Client) -> dict[str, str]:
     """Return what a client gets that goes on after an upgrade: ``granted``, or the name and text of its error."""
     try:
-        client = Client(table, url)
         for entity_id in ("key", "straggler"):
             with client.acquire(entity_id, "gpt-4", {"rpm": 1}):
                 pass
@@ -207,10 +207,30 @@ def straggle(table: str, url: str) -> dict[str, str]:
         return {"outcome": type(error).__name__, "text": str(error)}
 
 
+def open_and_go_on(table: str, url: str) -> dict[str, str]:
+    """Do the same with a new client, which may be refused when it opens the table."""
+    try:
+        return go_on(Client(table, url))
+    except Exception as error:
+        return {"outcome": type(error).__name__, "text": str(error)}
+
+
+def stay(table: str, url: str) -> dict[str, str]:
+    """Open the table, say so, and go on after a line was read."""
+    client = Client(table, url)
+    decide(client.acquire, client.errors, "fresh", "gpt-4", {"rpm": 1})
+    print("open", flush=True)
+    sys.stdin.readline()
+    return go_on(client)
+
+
+STRAGGLERS: dict[str, Callable[[str, str], dict[str, str]]] = {"use": open_and_go_on, "stay": stay}
+
+
 def main(what: str, table: str, url: str) -> None:
     """Do what is asked and print the answer."""
-    if what == "use":
-        print(json.dumps(straggle(table, url)))
+    if what in STRAGGLERS:
+        print(json.dumps(STRAGGLERS[what](table, url)))
         return
     if what == "write":
         provision(table, url)

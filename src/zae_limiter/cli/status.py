@@ -307,7 +307,7 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     idle = (
         "Nothing can be done: what is left cannot be upgraded."
         if refused
-        else "Everything is up to date: nothing to do."
+        else "Everything is up to date: nothing to do. With --force every record is looked at."
     )
     text = Grid(("what", "to do"), rows) if rows else idle
     shell.show(_data(plan, None), text, *notes)

@@ -110,7 +110,7 @@ _CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
     "bucket": {
         "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
         "more tokens than the capacity of a rate: they are cut to it": _is_overfull,
-        "a limit in debt that refused requests for other limits too: it refuses those that take from it": (
+        "a limit in debt that in 0.7 and 0.8 refused requests for others too: it refuses those that take from it": (
             _owes_beside_others
         ),
     },
