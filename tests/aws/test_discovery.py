@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -47,10 +49,12 @@ def test_ours_are_found_among_all_others(account: Aws) -> None:
         stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), FollowOptions(), wait=False)
     with pytest.raises(StackOperationError):
         stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), FollowOptions())
-    assert stack.find_limiters(account) == [
+    found = stack.find_limiters(account)
+    assert [replace(each, creation_time="", last_updated_time=None) for each in found] == [
         LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),
         LimiterInfo("zebra", REGION, "CREATE_COMPLETE", __version__, SCHEMA_VERSION),
     ]
+    assert all(datetime.fromisoformat(each.creation_time).tzinfo is not None for each in found)
     assert account.endpoint_url is not None
     place = ("--region", REGION, "--endpoint-url", account.endpoint_url)
     rows = [line.split() for line in run(*place, "list").stdout.splitlines()]

@@ -190,6 +190,7 @@ def test_lines_about_data_work_as_typed_on_the_stack_of_the_default_name(aws: di
     check_lines(EXAMPLES, aws)
     told = type_line("system get-defaults", **aws)
     assert "the stack zae-limiter" in told.stderr
+    assert type_line("check", **aws).stderr.count("the stack zae-limiter") == 1
     assert "rph" not in told.stdout  # the limits file has replaced it
 
 

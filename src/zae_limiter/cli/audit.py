@@ -27,7 +27,7 @@ def audit() -> None:
 
 @audit.command("list")
 @click.argument("entity_id", required=False)
-@click.option("--entity-id", "-e", "entity_option", metavar="ID", hidden=True)
+@click.option("--entity-id", "--entity", "-e", "entity_option", metavar="ID", hidden=True)
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")

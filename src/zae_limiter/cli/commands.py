@@ -77,7 +77,8 @@ class Shell:
             return self.stack()
         if self.region or self.endpoint_url or any(map(os.environ.get, _AWS_SETTINGS)):
             if not self.as_json:
-                note(f"no store was given: it is the stack {DEFAULT_STACK}. --name or --url choose another.")
+                note(f"no store was given: it is the stack {DEFAULT_STACK}. --name, --url or ${STACK} choose one.")
+            self.stack_name = DEFAULT_STACK  # said once
             return DEFAULT_STACK
         raise click.UsageError(
             "No store was given. Pass --url sqlite:///limits.db, or on AWS --name my-app, "

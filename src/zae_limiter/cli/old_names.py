@@ -35,13 +35,13 @@ class Renamed(click.Option):
     def __init__(self, declarations: Sequence[str] | None = None, *, old: str = "", **settings: Any) -> None:
         super().__init__(declarations, **settings)
         on, _, off = old.partition("/")
-        self._old, self._old_off = on.split(), off.split()
+        self.old, self.old_off = on.split(), off.split()
 
     def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
         """Let the parser accept all names."""
         super().add_to_parser(parser, ctx)
         old = copy.copy(self)
-        old.opts, old.secondary_opts = self._old, self._old_off
+        old.opts, old.secondary_opts = self.old, self.old_off
         click.Option.add_to_parser(old, parser, ctx)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
 from ...core import names
-from ...core.errors import InfrastructureNotFoundError, ValidationError
+from ...core.errors import InfrastructureNotFoundError, StackOperationError, ValidationError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
@@ -82,6 +82,13 @@ class UpgradeProgress(NamedTuple):
     records: Callable[[int, int], object] = lambda done, total: None
 
 
+def _code_in_s3(function: str) -> StackOperationError:
+    return StackOperationError(
+        f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
+        "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload it."
+    )
+
+
 class Upgrade:
     """The upgrade of one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -100,7 +107,11 @@ class Upgrade:
         if found is not None and deployment.options_of(found).enable_aggregator:
             function = function_name(self._name)
             deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not (package.is_current(deployed) or package.is_from_s3(deployed))
+            outdated_code = not package.is_current(deployed)
+            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
+                if lambda_only:
+                    raise _code_in_s3(function)
+                outdated_code = False
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
