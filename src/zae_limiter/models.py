@@ -2,6 +2,11 @@
 
 from .core.alerts import Alert as Alert
 from .core.limit import Limit as Limit
+from .core.names import (
+    validate_identifier as validate_identifier,
+    validate_name as validate_name,
+    validate_resource as validate_resource,
+)
 from .core.reports import (
     Availability as Availability,
     BackendStats as BackendStats,

@@ -20,6 +20,7 @@ from .template import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from .calls import Aws
 
@@ -51,6 +52,8 @@ class Stack(NamedTuple):
     tags: Mapping[str, str]
     outputs: Mapping[str, str]
     is_protected: bool
+    created_at: str = ""
+    updated_at: str | None = None
 
     @property
     def is_managed(self) -> bool:
@@ -119,11 +122,19 @@ def find_limiters(aws: Aws) -> list[LimiterInfo]:
         _parse_stack(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]
     ]
     found = [
-        LimiterInfo(each.name, aws.region, each.status, each.tags.get(VERSION_TAG), each.tags.get(SCHEMA_TAG))
+        LimiterInfo(
+            *(each.name, aws.region, each.status, each.tags.get(VERSION_TAG), each.tags.get(SCHEMA_TAG)),
+            creation_time=each.created_at,
+            last_updated_time=each.updated_at,
+        )
         for each in stacks
         if each.is_managed
     ]
     return sorted(found, key=lambda each: each.stack_name)
+
+
+def _spell_time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
 
 
 def _parse_stack(entry: Mapping[str, Any]) -> Stack:
@@ -136,6 +147,8 @@ def _parse_stack(entry: Mapping[str, Any]) -> Stack:
         tags={each["Key"]: each["Value"] for each in entry.get("Tags", ())},
         outputs={each["OutputKey"]: each["OutputValue"] for each in entry.get("Outputs", ())},
         is_protected=bool(entry.get("EnableTerminationProtection")),
+        created_at=_spell_time(entry.get("CreationTime")) or "",
+        updated_at=_spell_time(entry.get("LastUpdatedTime")),
     )
 
 
@@ -286,7 +299,8 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
 
 def describe_stuck(found: Stack) -> str:
     """Return what to do about a stack that allows no change."""
-    fix = f"remove it with `zae-limiter delete --name {found.name}`, then deploy again"
+    force = " --force" if found.status in ("ROLLBACK_FAILED", "CREATE_FAILED") else ""  # its table holds nothing yet
+    fix = f"remove it with `zae-limiter delete --name {found.name}{force}`, then deploy again"
     if found.status == "UPDATE_ROLLBACK_FAILED":
         fix = f"run `aws cloudformation continue-update-rollback --stack-name {found.name}`, then deploy again"
     reason = f": {found.reason}" if found.reason else ""

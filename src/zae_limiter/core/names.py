@@ -156,3 +156,18 @@ def check_ancestry(entity_id: str, ancestors: Sequence[str], height: int = 1) ->
     if len(ancestors) + height > MAX_DEPTH:
         path = " -> ".join(ancestors)
         raise ValidationError("parent_id", parent, f"would make the hierarchy deeper than {MAX_DEPTH} levels: {path}")
+
+
+def validate_identifier(value: str, field_name: str = "entity_id") -> None:
+    """Raise `InvalidIdentifierError` that names ``field_name`` unless ``value`` is an entity id."""
+    entity_id(value, field_name)
+
+
+def validate_name(value: str, field_name: str = "name") -> None:
+    """Raise `InvalidNameError` that names ``field_name`` unless ``value`` is a name of a limit."""
+    limit_name(value, field_name)
+
+
+def validate_resource(value: str, field_name: str = "resource") -> None:
+    """Raise `InvalidNameError` that names ``field_name`` unless ``value`` is a name of a resource."""
+    resource(value, field_name)

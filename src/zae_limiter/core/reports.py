@@ -5,10 +5,10 @@ Nothing that an acquire loads imports this at once: creating these classes would
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .bucket import MILLI
+from .bucket import MILLI, Rule
 from .limit import whole
 from .validation import ValidationError
 from .values import LimitStatus
@@ -140,6 +140,25 @@ class BucketState:
     credits: tuple[Credit, ...] = ()
     total_overdrawn_milli: int = 0
 
+    @classmethod
+    def from_limit(cls, entity_id: str, resource: str, limit: Limit, now_ms: int) -> BucketState:
+        """Return the full bucket of a limit as of ``now_ms``."""
+        capacity, amount, period_ms, *_ = Rule.of(limit)
+        calendar = limit.calendar
+        text, start_ms = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
+        whose = (entity_id, resource, limit.name)
+        return cls(*whose, capacity, now_ms, capacity, amount, period_ms, 0, text, start_ms)
+
+    @property
+    def tokens(self) -> int:
+        """The whole tokens as they are stored, rounded down."""
+        return self.tokens_milli // MILLI
+
+    @property
+    def capacity(self) -> int:
+        """The ceiling in whole tokens."""
+        return self.capacity_milli // MILLI
+
 
 @dataclass(frozen=True, slots=True)
 class BucketOperationResult:
@@ -230,11 +249,17 @@ class ResourceCapacity:
 class CacheStats:
     """Statistics of the config cache of a repository."""
 
-    hits: int
-    misses: int
-    size: int
+    hits: int = 0
+    misses: int = 0
+    size: int = 0
     """Of how many entities something is remembered, also that they have nothing."""
-    ttl_seconds: float
+    ttl_seconds: float = 0
+    local_rejections: int = 0
+    """Always 0: refusals that need no call are not counted."""
+
+    def as_dict(self) -> dict[str, float]:
+        """Return a form for JSON, with ``ttl`` for ``ttl_seconds``."""
+        return {name.removesuffix("_seconds"): value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +289,50 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
+    """A deployed limiter, as discovery finds it: its stack, region, stack status, versions, and times as RFC 3339."""
 
     stack_name: str
     region: str
     status: str
     version: str | None = None
     schema_version: str | None = None
+    creation_time: str = ""
+    last_updated_time: str | None = None
+
+    @property
+    def user_name(self) -> str:
+        """The name that a user gave it, which is that of its stack."""
+        return self.stack_name
+
+    @property
+    def stack_status(self) -> str:
+        """The status of its stack."""
+        return self.status
+
+    @property
+    def lambda_version(self) -> str | None:
+        """The version that deployed the aggregator; `Repository.status` tells that of its code."""
+        return self.version
+
+    @property
+    def stack_type(self) -> str | None:
+        """Always None: there is one kind of stack."""
+        return None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the last operation on the stack has succeeded."""
+        return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether an operation is in progress."""
+        return "IN_PROGRESS" in self.status
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the last operation has failed or was rolled back."""
+        return "FAILED" in self.status or "ROLLBACK" in self.status
 
 
 @dataclass(frozen=True, slots=True)
