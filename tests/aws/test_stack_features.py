@@ -17,7 +17,7 @@ from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, version_record
 from tests.cli.terminal import run
 from tests.support.aws import engine
-from zae_limiter import StackOperationError, StackOptions, __version__
+from zae_limiter import StackOperationError, StackOptions, SyncRepository, SyncStackManager, __version__
 from zae_limiter.aws import archive, deployment, package, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
 
@@ -91,6 +91,8 @@ def test_code_of_another_version_is_told(name: str, bucket: str, metadata: dict[
     assert version_record(name).get("lambda_version") == told
     warning = shell(name, "check")["warning"]
     assert (told in warning) if told else warning is None
+    refused = run("--name", name, "--region", REGION, "--endpoint-url", engine.endpoint(), "upgrade", "--lambda-only")
+    assert (refused.exit_code, "lambda-export --s3" in refused.stderr) == (15, True)
 
 
 def test_a_url_that_is_none_is_refused() -> None:
@@ -239,6 +241,22 @@ def test_a_failed_creation_leaves_no_protected_table(name: str, monkeypatch: pyt
     assert name not in inventory()["tables"]
     assert deployment.deploy(aws(), name, options).stack == "created"
     assert aws().call("dynamodb", "describe_table", TableName=name)["Table"]["DeletionProtectionEnabled"] is True
+
+
+@pytest.mark.parametrize("by", ["repository", "manager"])
+def test_code_does_not_turn_off_what_an_operator_has_turned_on(name: str, by: str) -> None:
+    guarded = replace(SMALL, enable_deletion_protection=True, pitr_recovery_days=35)
+    deployment.deploy(aws(), name, guarded)
+    wanted = replace(SMALL, usage_retention_days=7, pitr_recovery_days=3)
+    where: dict[str, Any] = {"region": REGION, "endpoint_url": engine.endpoint()}
+    if by == "manager":
+        with SyncStackManager(name, **where) as manager:
+            manager.create_stack(wanted)
+    else:
+        with SyncRepository(name=name, **where, stack_options=wanted) as repository:
+            repository.ensure_infrastructure()
+    found = deployment.read_options(aws(), name)
+    assert found == replace(guarded, usage_retention_days=7, pitr_recovery_days=3)
 
 
 def test_an_archive_that_is_no_longer_wanted_goes_if_it_is_empty(name: str) -> None:

@@ -26,11 +26,10 @@ from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from ..stores.dynamodb.table import check_table
 from . import package, stack, template
+from .adoption import import_table
 from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
-from .calls import Aws, join_lines, name_stack, poll
-from .events import Journal
+from .calls import Aws, name_stack, poll
 from .stack import DesiredStack, FollowOptions
 from .template import function_name, log_group, queue_name
 
@@ -43,8 +42,12 @@ if TYPE_CHECKING:
     from .events import Event
     from .stack import Stack
 
-_CHANGE_SET = "zae-limiter-adopt"
 _UNPROTECTED = {"EnableDeletionProtection": "false"}
+_GUARDS = (
+    *("enable_deletion_protection", "pitr_recovery_days", "kms_key_arn"),
+    *("audit_archive_versioning", "audit_archive_lock_days", "audit_archive_lock_mode"),
+)
+"""Options that guard the data of a stack."""
 
 
 class Deployment(NamedTuple):
@@ -119,9 +122,26 @@ def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
     """
     if options.region_in_iam_names is not None or not options.create_iam:
         return options
-    found = stack.describe(aws, name)
-    present = None if found is None or found.is_dead else options_of(found)
+    present = _read_present(aws, name)
     return replace(options, region_in_iam_names=present is None or present.region_in_iam_names is not False)
+
+
+def keep_guards(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with what guards the data of an existing stack, where they do not say otherwise.
+
+    Code that deploys when it starts does not turn off what an operator has turned on.
+    """
+    present, usual = _read_present(aws, name), StackOptions()
+    if present is None:
+        return options
+    unsaid = [field for field in _GUARDS if getattr(options, field) == getattr(usual, field)]
+    return replace(options, **{field: getattr(present, field) for field in unsaid})
+
+
+def _read_present(aws: Aws, name: str) -> StackOptions | None:
+    """Return the options of our stack of this name, or None; whose it is, is checked later."""
+    found = stack.describe(aws, name)
+    return None if found is None or found.is_dead or not found.is_managed else options_of(found)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -161,57 +181,6 @@ def _check_role(aws: Aws, options: StackOptions) -> None:
         return
 
 
-def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
-    """Import an existing table with its data into a new stack. Do nothing if the stack exists or the table does not.
-
-    The new stack holds the table only; the usual update then adds the other resources. An import sets no tags, so until
-    that update such a stack is recognised by its parameter `ManagedBy`.
-    """
-    found = stack.describe(aws, name)
-    if found is not None and found.status != stack.REVIEWED:
-        return
-    try:
-        table = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
-    except InfrastructureNotFoundError:
-        return
-    check_table(table)
-    if found is None:
-        propose_import(aws, name, wanted)
-    journal = Journal(aws, _await_proposal(aws, name, watch))
-    journal.new()  # skips those of earlier operations
-    aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-    end = stack.follow(journal, watch)
-    if end.status != "IMPORT_COMPLETE":
-        raise stack.operation_error(name, "made of the table", end)
-
-
-def propose_import(aws: Aws, name: str, wanted: DesiredStack) -> None:
-    """Create the change set that imports the table."""
-    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table"}
-    request = {
-        **stack.stack_request(name, wanted._replace(template=template.table_template(), tags={})),
-        "ChangeSetName": _CHANGE_SET,
-        "ChangeSetType": "IMPORT",
-        "ResourcesToImport": [{**table, "ResourceIdentifier": {"TableName": name}}],
-    }
-    aws.call("cloudformation", "create_change_set", **request)
-
-
-def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
-    """Wait until CloudFormation has checked the change set. Return the id of the new stack."""
-
-    def look() -> str | None:
-        found = aws.call("cloudformation", "describe_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-        if found["Status"] == "FAILED":
-            aws.call("cloudformation", "delete_stack", StackName=name)
-            reason = join_lines(found.get("StatusReason", "CloudFormation gives no reason"))
-            raise StackOperationError(f"Table {name!r} cannot be imported into a stack: {reason}")
-        return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
-
-    busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
-    return poll(look, watch.pause, busy, first=0.5, looks=150)  # five minutes
-
-
 def stamp(aws: Aws, name: str, options: StackOptions) -> None:
     """Record what was deployed. The schema is recorded for a new table only: elsewhere an upgrade changes it."""
     client = open_client(name, blocking=True, region=aws.region, endpoint_url=aws.endpoint_url, profile=aws.profile)
@@ -235,7 +204,7 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
     """Deploy the stack that ``store`` needs, under the store's own name and region."""
     told = _client_options(store, options)
     with Aws(told.region, told.endpoint_url, told.profile) as aws:
-        return deploy(aws, told.table, options)
+        return deploy(aws, told.table, keep_guards(aws, told.table, options))
 
 
 def delete_store(store: Store) -> None:

@@ -38,7 +38,7 @@ class SyncStackManager:
 
         Without ``wait`` it is only begun, and the code of the aggregator is not uploaded.
         """
-        options = StackOptions() if stack_options is None else stack_options
+        options = deployment.keep_guards(self._aws, self.stack_name, stack_options or StackOptions())
         deployment.deploy(self._aws, self.stack_name, options, wait=wait)
         return self._describe()
 

@@ -299,7 +299,8 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
 
 def describe_stuck(found: Stack) -> str:
     """Return what to do about a stack that allows no change."""
-    fix = f"remove it with `zae-limiter delete --name {found.name}`, then deploy again"
+    force = " --force" if found.status in ("ROLLBACK_FAILED", "CREATE_FAILED") else ""  # its table holds nothing yet
+    fix = f"remove it with `zae-limiter delete --name {found.name}{force}`, then deploy again"
     if found.status == "UPDATE_ROLLBACK_FAILED":
         fix = f"run `aws cloudformation continue-update-rollback --stack-name {found.name}`, then deploy again"
     reason = f": {found.reason}" if found.reason else ""

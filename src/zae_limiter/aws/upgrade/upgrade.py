@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
 from ...core import names
-from ...core.errors import InfrastructureNotFoundError, ValidationError
+from ...core.errors import InfrastructureNotFoundError, StackOperationError, ValidationError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
@@ -46,6 +46,8 @@ class UpgradePlan(NamedTuple):
     """Whether the version record is to be written."""
     stragglers: Stragglers = Stragglers()
     """What clients from before namespaces have written after an upgrade."""
+    older_stack: str | None = None
+    """The version before 1.0 whose stack holds the table, and whose aggregator goes on."""
 
     @property
     def refused(self) -> dict[Key, str]:
@@ -80,6 +82,13 @@ class UpgradeProgress(NamedTuple):
     records: Callable[[int, int], object] = lambda done, total: None
 
 
+def _code_in_s3(function: str) -> StackOperationError:
+    return StackOperationError(
+        f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
+        "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload it."
+    )
+
+
 class Upgrade:
     """The upgrade of one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -98,7 +107,11 @@ class Upgrade:
         if found is not None and deployment.options_of(found).enable_aggregator:
             function = function_name(self._name)
             deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not (package.is_current(deployed) or package.is_from_s3(deployed))
+            outdated_code = not package.is_current(deployed)
+            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
+                if lambda_only:
+                    raise _code_in_s3(function)
+                outdated_code = False
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
@@ -110,7 +123,9 @@ class Upgrade:
             current = current and left == len(data.refused)
         outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         renew = outdated or (force and found is not None)
-        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers)
+        other = None if found else self._any_stack()
+        older = None if other is None else other.older_version
+        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers, older)
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
@@ -135,13 +150,17 @@ class Upgrade:
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _stack(self) -> Stack | None:
-        """Return our stack that holds the table, or None if it was created without one, as its name may say."""
+        """Return our stack that holds the table, or None if it was created without one."""
+        found = self._any_stack()
+        return found if found is not None and found.is_managed and not found.is_dead else None
+
+    def _any_stack(self) -> Stack | None:
+        """Return the stack of the table's name, or None; there is none for a name that no stack can have."""
         try:
             names.stack(self._name)
         except ValidationError:
             return None
-        found = stack.describe(self._aws, self._name)
-        return found if found is not None and found.is_managed and not found.is_dead else None
+        return stack.describe(self._aws, self._name)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
