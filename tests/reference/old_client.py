@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,6 +42,7 @@ USES: list[Request] = [
     ("debtor", "gpt-4", {"rpm": 1, "tpm": 400}),
     ("team", "gpt-4", {"rpm": 3}),
     ("entity", "stored", {"rpm": 15}),
+    ("bursty", "stored", {"rpm": 15}),
     ("default", "other", {"rpm": 15}),
     ("anybody", "resource", {"rpm": 15}),
     ("anybody", "system", {"rpm": 5}),
@@ -61,6 +62,8 @@ QUESTIONS: list[Request] = [
     ("fresh", "gpt-4", {"rpm": 51}),
     ("entity", "stored", {"rpm": 25}),
     ("entity", "stored", {"rpm": 26}),
+    ("bursty", "stored", {"rpm": 45}),
+    ("bursty", "stored", {"rpm": 46}),
     ("default", "other", {"rpm": 15}),
     ("default", "other", {"rpm": 16}),
     ("anybody", "resource", {"rpm": 5}),
@@ -98,6 +101,16 @@ class Client:
     def has_shared_limits(self) -> bool:
         """Whether limits of resources and of the system can be stored."""
         return hasattr(self.admin, "set_system_defaults")
+
+    @property
+    def has_bursts(self) -> bool:
+        """Whether a limit has a burst beside its capacity."""
+        return "burst" in inspect.signature(self.errors.Limit.custom).parameters
+
+    @property
+    def allow(self) -> Any:
+        """The policy that lets requests through while the store is unavailable."""
+        return "allow" if self.admin is not self.limiter else self.errors.OnUnavailable.ALLOW
 
     def limits(self, pairs: list[tuple[str, int]]) -> list[Any]:
         """Return limits that refill nothing while the tests look at them."""
@@ -156,17 +169,21 @@ def store(client: Client) -> None:
     if client.has_shared_limits:
         admin.set_resource_defaults("gpt-4", client.limits(OWN))  # 0.8 prefers what is stored to what is stated
         admin.set_resource_defaults("resource", client.limits(STORED["resource"]))
-        admin.set_system_defaults(client.limits(STORED["system"]))
+        admin.set_system_defaults(client.limits(STORED["system"]), on_unavailable=client.allow)
+    if client.has_bursts:
+        bursty = client.errors.Limit.custom("rpm", 40, 1, SLOW, burst=60)
+        admin.set_limits("bursty", [bursty], resource="stored")
 
 
-def known_to(shared: bool, asked: list[Request]) -> list[Request]:
-    """Return the requests whose limits a version can store or state."""
-    return [each for each in asked if shared or each[0] != "anybody"]
+def known_to(client: Client, asked: list[Request]) -> list[Request]:
+    """Return the requests whose limits the version can store or state."""
+    known = {"anybody": client.has_shared_limits, "bursty": client.has_bursts}
+    return [each for each in asked if known.get(each[0], True)]
 
 
 def use(client: Client) -> None:
     """Take tokens, and take some that are not there."""
-    for entity_id, resource, cost in known_to(client.has_shared_limits, USES):
+    for entity_id, resource, cost in known_to(client, USES):
         with client.acquire(entity_id, resource, cost) as lease:
             if entity_id == "debtor":
                 lease.adjust(tpm=DEBT)
@@ -190,10 +207,9 @@ def aggregate(table: str, url: str) -> None:
         aggregator.process_stream_records(records, table, ["hourly", "daily"])
 
 
-def ask(acquire: Callable[..., Any], errors: Any, *, shared: bool) -> dict[str, str]:
+def ask(acquire: Callable[..., Any], errors: Any, asked: Iterable[Request]) -> dict[str, str]:
     """Return every decision."""
-    asked = known_to(shared, QUESTIONS)
-    return {f"{who} {what} {cost}": decide(acquire, errors, who, what, cost) for who, what, cost in asked}
+    return {json.dumps(each): decide(acquire, errors, *each) for each in asked}
 
 
 def go_on(client: Client) -> dict[str, str]:
@@ -239,7 +255,7 @@ def main(what: str, table: str, url: str) -> None:
         store(client)
         use(client)
         aggregate(table, url)
-    print(json.dumps(ask(client.acquire, client.errors, shared=client.has_shared_limits)))
+    print(json.dumps(ask(client.acquire, client.errors, known_to(client, QUESTIONS))))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ _REMEDY = (
     "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "
     "What an upgrade has left can also be replaced with this version: set limits again, reset buckets."
 )
+_OLDER_STACK = (
+    "the stack is of {}, which this version does not change: its aggregator goes on counting in the old layout. "
+    "Stop it: `aws lambda put-function-concurrency --reserved-concurrent-executions 0 --function-name NAME-aggregator`"
+)
 _EXAMPLES = 3
 """How many records are named of those that mean something else afterwards."""
 _SHOWN = 20
@@ -300,6 +304,7 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     refused = plan.refused
     stragglers = _describe_stragglers(plan.stragglers)
     notes = [] if stragglers is None else [stragglers]
+    notes += [] if plan.older_stack is None else [_OLDER_STACK.format(plan.older_stack)]
     notes += [_describe_change(change) for change in plan.changes]
     notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
@@ -354,4 +359,5 @@ def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any
         "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
         "changes": [] if plan is None else [change._asdict() for change in plan.changes],
         "stragglers": _straggler_data(None if plan is None else plan.stragglers),
+        "older_stack": None if plan is None else plan.older_stack,
     }

@@ -66,6 +66,8 @@ class Deployed(NamedTuple):
 
 KEY = Key(keys.REGISTRY, keys.VERSION)
 """The key of the record."""
+AGGREGATOR = "lambda_version"
+"""The attribute with the version of the aggregator."""
 
 
 def stamp(deployed: Deployed) -> Write:

@@ -303,7 +303,8 @@ class Runner:
         left = len(self._refused)
         changed = unfinished or not self._closed or left != count_left(stamped)
         if not self._dry_run and (self._begun or changed):
-            await self._store.commit([version.stamp(version.Deployed(records_left=left)), version.refuse_older()])
+            done = version.stamp(version.Deployed(records_left=left))._replace(remove=_name_older_aggregator(stamped))
+            await self._store.commit([done, version.refuse_older()])
 
     async def _commit(self, writes: Sequence[Write]) -> bool:
         return isinstance(await self._store.commit(writes), Committed)
@@ -323,6 +324,12 @@ def is_unfinished(stamped: Image) -> bool:
 def count_left(stamped: Image | None) -> int:
     """Return how many records an upgrade has left where they were, by a version record that can be read."""
     return version.decode(stamped).records_left or 0
+
+
+def _name_older_aggregator(stamped: Image | None) -> tuple[str, ...]:
+    """Return the attribute of an aggregator before 1.0, which is of another stack: this version cannot renew it."""
+    aggregator = None if stamped is None else stamped.get(version.AGGREGATOR)
+    return (version.AGGREGATOR,) if isinstance(aggregator, str) and aggregator.startswith("0.") else ()
 
 
 def _tries(pk: str) -> Iterator[int]:

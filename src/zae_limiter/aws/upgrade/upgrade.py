@@ -46,6 +46,8 @@ class UpgradePlan(NamedTuple):
     """Whether the version record is to be written."""
     stragglers: Stragglers = Stragglers()
     """What clients from before namespaces have written after an upgrade."""
+    older_stack: str | None = None
+    """The version before 1.0 whose stack holds the table, and whose aggregator goes on."""
 
     @property
     def refused(self) -> dict[Key, str]:
@@ -121,7 +123,9 @@ class Upgrade:
             current = current and left == len(data.refused)
         outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         renew = outdated or (force and found is not None)
-        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers)
+        other = None if found else self._any_stack()
+        older = None if other is None else other.older_version
+        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers, older)
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
@@ -146,13 +150,17 @@ class Upgrade:
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _stack(self) -> Stack | None:
-        """Return our stack that holds the table, or None if it was created without one, as its name may say."""
+        """Return our stack that holds the table, or None if it was created without one."""
+        found = self._any_stack()
+        return found if found is not None and found.is_managed and not found.is_dead else None
+
+    def _any_stack(self) -> Stack | None:
+        """Return the stack of the table's name, or None; there is none for a name that no stack can have."""
         try:
             names.stack(self._name)
         except ValidationError:
             return None
-        found = stack.describe(self._aws, self._name)
-        return found if found is not None and found.is_managed and not found.is_dead else None
+        return stack.describe(self._aws, self._name)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
