@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
 REFERENCE := .venv-bench-reference
+OLD := $(addprefix .venv-old/,0.1.0 0.5.0 0.8.1 0.10.3 0.14.0)
 DOCS := .venv-docs
 AWS := .venv-aws
 RELEASE := .venv-release
+INFRA := .venv-infra
 PIP := pip install --quiet --disable-pip-version-check
 
 # What is imported is compiled then, once for all processes. Most of what is installed is never imported.
@@ -33,8 +35,8 @@ test-fast: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -m "not alone" -k "not redis and not dynamodb" --hypothesis-profile=fast --numprocesses=2 \
 		$(addprefix tests/,$(FAST))
 
-# Beside version 0.17, in an environment of its own.
-test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(AWS)/.ready
+# Beside version 0.17 and older ones, each in an environment of its own.
+test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(addsuffix /.ready,$(OLD)) $(AWS)/.ready
 	$(VENV)/bin/python -m pytest -m reference tests/reference
 
 # On each newer Python that is found; what is not found is said.
@@ -96,13 +98,19 @@ $(REFERENCE)/.ready: bench/reference.txt
 	$(REFERENCE)/bin/$(PIP) -r bench/reference.txt
 	touch $@
 
+# Their own templates of the table are read with PyYAML.
+$(addsuffix /.ready,$(OLD)): .venv-old/%/.ready:
+	$(PYTHON) -m venv .venv-old/$*
+	.venv-old/$*/bin/$(PIP) zae-limiter==$* pyyaml
+	touch $@
+
 $(DOCS)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/$(PIP) -e ".[docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) $(DOCS) $(RELEASE) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) .venv-old $(DOCS) $(RELEASE) $(INFRA) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: coverage types-public release-check
 
@@ -118,6 +126,19 @@ types-public: $(RELEASE)/.ready
 # Build, check and try what would be released; with TAG=v1.0.0 as that tag.
 release-check: $(RELEASE)/.ready
 	$(RELEASE)/bin/python -m tools.release_check $(TAG)
+
+.PHONY: lint-template
+
+# The template by checkov, whose exceptions are in infra/checkov.yaml; the CDK stack and the Terraform module made of it.
+lint-template: $(INFRA)/.ready
+	$(INFRA)/bin/cfn-lint --include-checks I --template src/zae_limiter/aws/template.yaml
+	$(INFRA)/bin/checkov --config-file infra/checkov.yaml
+	$(INFRA)/bin/python -m infra.check
+
+$(INFRA)/.ready: pyproject.toml infra/requirements.txt
+	$(PYTHON) -m venv $(INFRA)
+	$(INFRA)/bin/$(PIP) -e . -r infra/requirements.txt
+	touch $@
 
 $(VENV)/.coverage: $(VENV)/.dev
 	$(VENV)/bin/$(PIP) -e ".[coverage]"

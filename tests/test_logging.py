@@ -10,18 +10,36 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
+from botocore.credentials import Credentials
 
 import zae_limiter
+from tests.aws.stacks import REGION, aws, named
 from tests.kv.support import CLIENT, KEY, Watched
+from tests.support.aws import engine
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
-from zae_limiter import Decision, Limit, Observer, RateLimiterUnavailable, SyncRateLimiter, SyncRepository, logs
+from zae_limiter import (
+    Decision,
+    InfrastructureError,
+    Limit,
+    Observer,
+    RateLimiterUnavailable,
+    StackOptions,
+    SyncRateLimiter,
+    SyncRepository,
+    logs,
+)
+from zae_limiter.aws.template import function_name
 from zae_limiter.kv import RateLimitPolicy, SyncEnforceRateLimit, TokenBucket
+from zae_limiter.records import version
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.backend import log_aggregator_warning
+from zae_limiter.runtime.blocking import run
+from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import open_redis
@@ -211,6 +229,32 @@ def failing_observer() -> None:
             pass
 
 
+def failed_renewal() -> None:
+    session = SimpleNamespace(get_credentials=iter([Credentials("id", "secret")]).__next__)
+    now = [0.0]
+    source = CredentialSource(lambda: session, local=lambda: False, timer=lambda: now[0])
+    source.renew().result()
+    now[0] += 60
+    source._found = None
+    with contextlib.suppress(InfrastructureError):
+        source.renew().result()
+
+
+def missing_stack_then_old_aggregator() -> None:
+    """A stack is deployed, its aggregator is made an old one twice, and the second time it is gone."""
+    with named() as name:
+        where: dict[str, Any] = {"stack": name, "region": REGION, "endpoint_url": engine.endpoint()}
+        quiet = StackOptions(enable_alarms=False, enable_audit_archival=False)
+        SyncRepository.open(**where, stack_options=quiet).close()
+        for loses_function in (False, True):
+            repository = SyncRepository.connect(**where)
+            run(repository.store.commit([Write(version.KEY, (), {"lambda_version": "0.3.0"})]))
+            if loses_function:
+                aws().call("lambda", "delete_function", FunctionName=function_name(name))
+            repository.close()
+            SyncRepository.open(**where).close()
+
+
 HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "outage": (outage, ["store.unavailable", "store.available"]),
     "hanging store": (
@@ -229,7 +273,12 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "failing observer": (failing_observer, ["observer.failed"]),
     "skewed host": (skewed_host, ["clock.skewed"]),
     "skewed process": (skewed_process, ["clock.skewed"]),
+    "failed renewal": (failed_renewal, ["credentials.not_renewed"]),
     "old aggregator": (lambda: log_aggregator_warning(Deployed(aggregator="0.3.0")), ["aggregator.outdated"]),
+    "missing stack, then an old aggregator": (
+        missing_stack_then_old_aggregator,
+        ["stack.deploying", "aggregator.renewed", "aggregator.not_renewed", "aggregator.outdated"],
+    ),
     "refused client": (refused_client, ["kv.refused"]),
     "reset client": (reset_client, ["kv.reset"]),
     "failing client": (failing_client, ["kv.unavailable"]),

@@ -19,10 +19,12 @@ from zae_limiter import (
     RateLimiter,
     Repository,
     RepositoryBuilder,
+    StackManager,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
+    SyncStackManager,
 )
 
 FACES: tuple[tuple[type, type], ...] = (
@@ -30,6 +32,7 @@ FACES: tuple[tuple[type, type], ...] = (
     (Repository, SyncRepository),
     (Lease, SyncLease),
     (RepositoryBuilder, SyncRepositoryBuilder),
+    (StackManager, SyncStackManager),
 )
 WORDS = (
     (re.compile(r"^>>> import asyncio\n", re.MULTILINE), ""),
@@ -85,7 +88,8 @@ def _node(classes: dict[str, ast.ClassDef], each: Docstring) -> ast.ClassDef | a
     owner = classes[each.owner.__name__]
     if each.name is None:
         return owner
-    return next(node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == each.name)
+    found = [node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == each.name]
+    return found[-1]  # after its overloads
 
 
 def _quoted(text: str, indent: str) -> list[str]:

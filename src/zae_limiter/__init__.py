@@ -7,7 +7,16 @@ from ._version import __version__ as __version__
 
 TYPE_CHECKING = False  # what type checkers take for true; `typing` itself would cost more than all else here
 if TYPE_CHECKING:
+    from .aws.manager import StackManager as StackManager, SyncStackManager as SyncStackManager
     from .clock import Clock as Clock, SystemClock as SystemClock
+    from .earlier import (
+        ConfigSource as ConfigSource,
+        FailureMode as FailureMode,
+        LimitName as LimitName,
+        RepositoryProtocol as RepositoryProtocol,
+        SyncConfigCache as SyncConfigCache,
+        SyncRepositoryProtocol as SyncRepositoryProtocol,
+    )
     from .exceptions import *  # noqa: F403  # a door: every name in it is public
     from .limiter.lease import Lease as Lease, SyncLease as SyncLease
     from .limiter.limiter import RateLimiter as RateLimiter
@@ -24,8 +33,13 @@ else:
     from importlib import import_module
 
     _NAMES = {
+        "aws.manager": ("StackManager", "SyncStackManager"),
         "clock": ("Clock", "SystemClock"),
         "core.limit": ("Limit",),
+        "earlier": (
+            *("ConfigSource", "FailureMode", "LimitName"),
+            *("RepositoryProtocol", "SyncConfigCache", "SyncRepositoryProtocol"),
+        ),
         "limiter.lease": ("Lease", "SyncLease"),
         "limiter.limiter": ("RateLimiter",),
         "observer": ("Decision", "Observer", "Settlement", "StoreCall"),

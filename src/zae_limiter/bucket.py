@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
 from .core.decide import Reading
+from .core.limit import Limit
 from .records.level import parse_calendar
 
 if TYPE_CHECKING:
-    from .core.limit import Limit
+    from collections.abc import Mapping, Sequence
+
     from .core.reports import BucketState
     from .core.values import LimitStatus
 
@@ -22,7 +24,7 @@ class RefillResult(NamedTuple):
 
 
 class ConsumeResult(NamedTuple):
-    """Whether the tokens were taken, and the bucket after it."""
+    """Whether the tokens were taken, the bucket after it, and the whole tokens that were ``available`` before."""
 
     success: bool
     new_tokens_milli: int
@@ -66,7 +68,7 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
     tokens, instant = _refill(state, now_ms)
     cost = requested * MILLI
     if tokens >= cost:
-        return ConsumeResult(True, tokens - cost, instant, (tokens - cost) // MILLI, 0.0)
+        return ConsumeResult(True, tokens - cost, instant, tokens // MILLI, 0.0)
     retry = None
     if cost <= state.capacity_milli:
         retry = (first_instant(_rule(state), tokens, instant, cost) - now_ms) / MILLI
@@ -94,6 +96,11 @@ def calculate_available(state: BucketState, now_ms: int) -> int:
     return _refill(state, now_ms).new_tokens_milli // MILLI
 
 
+def calculate_time_until_available(state: BucketState, needed: int, now_ms: int) -> float | None:
+    """Return the seconds until ``needed`` whole tokens are there; None if they never are, above the capacity."""
+    return try_consume(state, needed, now_ms).retry_after_seconds
+
+
 def build_limit_status(
     entity_id: str, resource: str, limit: Limit, state: BucketState, requested: int, now_ms: int
 ) -> LimitStatus:
@@ -103,6 +110,18 @@ def build_limit_status(
     return Reading(entity_id, resource, (limit,), balances).status(limit, requested * MILLI, now_ms)
 
 
-def would_refill_satisfy(state: BucketState, requested: int, now_ms: int) -> bool:
-    """Return whether ``requested`` fits once the bucket is refilled to ``now_ms``."""
-    return _refill(state, now_ms).new_tokens_milli >= requested * MILLI
+def would_refill_satisfy(
+    buckets: Sequence[BucketState], consume: Mapping[str, int], now_ms: int
+) -> tuple[bool, list[LimitStatus]]:
+    """Return whether all of ``consume`` fits once the buckets are refilled to ``now_ms``, and what each of them says.
+
+    A bucket that ``consume`` does not name is not asked.
+    """
+    statuses = [
+        build_limit_status(
+            state.entity_id, state.resource, Limit.from_bucket_state(state), state, consume[state.limit_name], now_ms
+        )
+        for state in buckets
+        if state.limit_name in consume
+    ]
+    return not any(status.exceeded for status in statuses), statuses

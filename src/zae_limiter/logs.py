@@ -21,7 +21,11 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
 | ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
+| ``credentials.not_renewed`` | WARNING | AWS credentials were not renewed; the old ones serve | backend, error_type |
 | ``aggregator.outdated`` | WARNING | the aggregator has another version; once | aggregator_version, client_version |
+| ``aggregator.renewed`` | INFO | opening a repository has uploaded its code | aggregator_version, client_version |
+| ``aggregator.not_renewed`` | WARNING | that was not possible | aggregator_version, client_version |
+| ``stack.deploying`` | WARNING | opening a repository deploys a stack that does not exist | stack, region |
 | ``kv.refused`` | DEBUG | a client of the key-value limiter was refused | *kv*, ``retry_after_ms`` |
 | ``kv.reset`` | INFO | a bucket could not be read and was replaced by a full one | *kv*, ``reason``, ``state`` |
 | ``kv.unavailable`` | WARNING | its store failed, the request was let through | *kv*, ``operation``, ``error_type`` |
@@ -69,7 +73,11 @@ WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)
 CLOCK_SKEWED = Event("clock.skewed", WARNING)
+CREDENTIALS_NOT_RENEWED = Event("credentials.not_renewed", WARNING)
 AGGREGATOR_OUTDATED = Event("aggregator.outdated", WARNING)
+AGGREGATOR_RENEWED = Event("aggregator.renewed", INFO)
+AGGREGATOR_NOT_RENEWED = Event("aggregator.not_renewed", WARNING)
+STACK_DEPLOYING = Event("stack.deploying", WARNING)
 KV_REFUSED = Event("kv.refused", DEBUG, _KV)
 KV_RESET = Event("kv.reset", INFO, _KV)
 KV_UNAVAILABLE = Event("kv.unavailable", WARNING, _KV)

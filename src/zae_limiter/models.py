@@ -2,6 +2,11 @@
 
 from .core.alerts import Alert as Alert
 from .core.limit import Limit as Limit
+from .core.names import (
+    validate_identifier as validate_identifier,
+    validate_name as validate_name,
+    validate_resource as validate_resource,
+)
 from .core.reports import (
     Availability as Availability,
     BackendStats as BackendStats,
@@ -14,13 +19,13 @@ from .core.reports import (
     LimiterInfo as LimiterInfo,
     Load as Load,
     ResourceCapacity as ResourceCapacity,
-    StackOptions as StackOptions,
     Status as Status,
     Survey as Survey,
     UsageSnapshot as UsageSnapshot,
     UsageSummary as UsageSummary,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
+from .core.stack_options import StackOptions as StackOptions
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

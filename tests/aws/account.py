@@ -44,10 +44,11 @@ class Account:
     url: str
     stack: str
     outputs: dict[str, str] = field(default_factory=dict)
+    region: str = REGION
 
     def client(self, service: str) -> Any:
         """A client of the account's root."""
-        return client(service, self.url)
+        return client(service, self.url, region=self.region)
 
     def document(self, policy: str) -> Document:
         """A managed policy of the stack, by the name of its output."""
@@ -75,16 +76,16 @@ _SESSION = botocore.session.Session()
 
 
 @lru_cache(maxsize=32)
-def client(service: str, url: str, keys: Keys = ROOT) -> Any:
+def client(service: str, url: str, keys: Keys = ROOT, region: str = REGION) -> Any:
     """A client of a service, of the engine's root unless it is somebody else's."""
     return _SESSION.create_client(
-        service, region_name=REGION, endpoint_url=url, aws_access_key_id=keys.id, aws_secret_access_key=keys.secret
+        service, region_name=region, endpoint_url=url, aws_access_key_id=keys.id, aws_secret_access_key=keys.secret
     )
 
 
-def deployed(url: str, stack: str, options: StackOptions) -> Account:
+def deployed(url: str, stack: str, options: StackOptions, region: str = REGION) -> Account:
     """The account with a stack of the template in it."""
-    cloudformation = client("cloudformation", url)
+    cloudformation = client("cloudformation", url, region=region)
     parameters = template.encode_parameters(stack, options)
     cloudformation.create_stack(
         StackName=stack,
@@ -95,7 +96,7 @@ def deployed(url: str, stack: str, options: StackOptions) -> Account:
     waiter = cloudformation.get_waiter("stack_create_complete")
     waiter.wait(StackName=stack, WaiterConfig={"Delay": 0.1, "MaxAttempts": 300})
     (found,) = cloudformation.describe_stacks(StackName=stack)["Stacks"]
-    return Account(url, stack, {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]})
+    return Account(url, stack, {each["OutputKey"]: each["OutputValue"] for each in found["Outputs"]}, region)
 
 
 @contextlib.contextmanager

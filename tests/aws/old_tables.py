@@ -236,9 +236,9 @@ class OldTable:
 
 
 @contextlib.contextmanager
-def old_table(*, shaped: bool = True) -> Iterator[OldTable]:
+def old_table(*, shaped: bool = True, prefix: str = "old-") -> Iterator[OldTable]:
     """A table; not ``shaped``: with the two indexes of the oldest one, no stream and no expiry."""
-    name = f"old-{os.getpid()}-{next(_COUNT)}"
+    name = f"{prefix}{os.getpid()}-{next(_COUNT)}"
     with contextlib.closing(Plain(engine.endpoint())) as direct:
         status, answer = direct.call("CreateTable", **(table_definition(name) if shaped else _oldest(name)))
         assert status == HTTPStatus.OK, answer

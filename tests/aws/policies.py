@@ -7,6 +7,7 @@ that are named. A condition over all values holds where there is no value.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -99,6 +100,18 @@ def allows(document: Document, ask: Ask) -> bool:
     """Whether a policy allows it: some statement allows, and none denies."""
     effects = {statement["Effect"] for statement in document["Statement"] if _applies(statement, ask)}
     return effects == {"Allow"}
+
+
+def for_principal(document: Document, **tags: str) -> Document:
+    """The policy as it is for somebody with these tags, whose values hold no wildcards: IAM has no such values.
+
+    A pattern with a tag that they do not have matches nothing.
+    """
+    text = json.dumps(document)
+    for tag, value in tags.items():
+        text = text.replace(f"${{aws:PrincipalTag/{tag}}}", value)
+    found: Document = json.loads(text)
+    return found
 
 
 def refused(document: Document, wanted: Iterable[Ask]) -> Iterator[Ask]:

@@ -56,7 +56,7 @@ def named() -> Iterator[str]:
     name = f"stack-{os.getpid()}-{next(_COUNT)}"
     yield name
     with contextlib.suppress(InfrastructureNotFoundError):
-        deployment.delete(aws(), name)
+        deployment.delete(aws(), name, force=True)
 
 
 def wanted(template: str, ours: bool = True, **parameters: str) -> DesiredStack:
@@ -97,6 +97,7 @@ def inventory() -> dict[str, set[str]]:
         "log groups": _listed("logs", "describe_log_groups", "logGroups", lambda each: each["logGroupName"]),
         "buckets": _listed("s3", "list_buckets", "Buckets", lambda each: each["Name"]),
         "alarms": _listed("cloudwatch", "describe_alarms", "MetricAlarms", lambda each: each["AlarmName"]),
+        "dashboards": _listed("cloudwatch", "list_dashboards", "DashboardEntries", lambda each: each["DashboardName"]),
         "policies": {each["Arn"] for each in here.call("iam", "list_policies", Scope="Local")["Policies"]},
         "roles": _listed("iam", "list_roles", "Roles", lambda each: each["RoleName"]),
     }

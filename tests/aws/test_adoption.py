@@ -20,8 +20,9 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.aws import deployment, stack, template
+from zae_limiter.aws import adoption, deployment, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
+from zae_limiter.core.stack_options import PRODUCTION
 
 LIMITS = [Limit.per_minute("rpm", 10)]
 
@@ -63,9 +64,9 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
     assert used(name) > 3
     with opened(name) as repository:
         assert repository.get_system_defaults()[0] == [Limit.per_minute("rpm", 77)]
-    assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "unchanged"
+    assert deployment.deploy(aws(), name, PRODUCTION, adopt=True).stack == "unchanged"
     assert name in inventory()["tables"]
-    deployment.delete(aws(), name)
+    deployment.delete(aws(), name, force=True)
     assert name not in inventory()["tables"]
 
 
@@ -73,10 +74,10 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
 def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
     standing(name)
     if imported:
-        deployment.import_table(aws(), name, wanted(name), FollowOptions())
+        adoption.import_table(aws(), name, wanted(name), FollowOptions())
         assert status(name) == "IMPORT_COMPLETE"
     else:
-        deployment.propose_import(aws(), name, wanted(name))
+        adoption.propose_import(aws(), name, wanted(name))
         assert status(name) == stack.REVIEWED
     assert deployment.deploy(aws(), name, StackOptions(), adopt=True).stack == "updated"
     assert used(name) > 3

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.aws.stacks import REGION, aws, named, status
+from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions
 from zae_limiter.aws import deployment
 from zae_limiter.cli.deploy import merge_options
 
+TOPIC = "arn:aws:sns:us-east-1:123456789012:t"
 FLAGS: dict[str, tuple[str, Any]] = {
     "--no-aggregator": ("enable_aggregator", False),
     "--snapshot-windows hourly": ("snapshot_windows", "hourly"),
@@ -28,10 +29,7 @@ FLAGS: dict[str, tuple[str, Any]] = {
     "--lambda-timeout 61": ("lambda_timeout", 61),
     "--lambda-memory 512": ("lambda_memory", 512),
     "--no-alarms": ("enable_alarms", False),
-    "--alarm-sns-topic arn:aws:sns:us-east-1:123456789012:t": (
-        "alarm_sns_topic",
-        "arn:aws:sns:us-east-1:123456789012:t",
-    ),
+    f"--alarm-sns-topic {TOPIC}": ("alarm_sns_topic", TOPIC),
     "--lambda-duration-threshold-pct 70": ("lambda_duration_threshold_pct", 70),
     "--permission-boundary arn:aws:iam::aws:policy/PowerUserAccess": (
         "permission_boundary",
@@ -48,10 +46,39 @@ FLAGS: dict[str, tuple[str, Any]] = {
         "aggregator_role_arn",
         "arn:aws:iam::123456789012:role/r",
     ),
-    "--enable-deletion-protection": ("enable_deletion_protection", True),
+    "--no-deletion-protection": ("enable_deletion_protection", False),
+    "--no-dashboard": ("enable_dashboard", False),
+    "--audit-archive-versioning": ("audit_archive_versioning", True),
+    "--audit-archive-lock-days 31": ("audit_archive_lock_days", 31),
+    "--audit-archive-lock-mode COMPLIANCE": ("audit_archive_lock_mode", "COMPLIANCE"),
+    "--lambda-architecture arm64": ("lambda_architecture", "arm64"),
+    "--lambda-reserved-concurrency 3": ("lambda_reserved_concurrency", 3),
+    "--max-read-request-units 100": ("max_read_request_units", 100),
+    "--max-write-request-units 200": ("max_write_request_units", 200),
+    "--kms-key-arn arn:aws:kms:us-east-1:123456789012:key/k": (
+        "kms_key_arn",
+        "arn:aws:kms:us-east-1:123456789012:key/k",
+    ),
+    "--code-s3-bucket bucket": ("code_s3_bucket", "bucket"),
+    "--code-s3-key code.zip": ("code_s3_key", "code.zip"),
+    "--code-s3-version v1": ("code_s3_version", "v1"),
+    "--policy-namespace-id a1B2c3D4e5-": ("policy_namespace_id", "a1B2c3D4e5-"),
+    "--no-region-in-iam-names": ("region_in_iam_names", False),
+    "--app-role-trust ecs,eks": ("app_role_trust", "ecs,eks"),
+    "--oidc-provider-arn arn:aws:iam::123456789012:oidc-provider/issuer/id": (
+        "oidc_provider_arn",
+        "arn:aws:iam::123456789012:oidc-provider/issuer/id",
+    ),
+    "--oidc-subject system:serviceaccount:a:b": ("oidc_subject", "system:serviceaccount:a:b"),
+    "--require-mfa": ("require_mfa", True),
     "--tag team=limits": ("tags", {"team": "limits"}),
 }
-BARE = ("--no-aggregator", "--no-alarms", "--no-audit-archival", "--no-iam")
+NEED_ROLES = ("--app-role-trust", "--oidc-provider-arn", "--oidc-subject", "--require-mfa")
+BARE = ("--no-aggregator", "--no-alarms", "--no-dashboard", "--no-audit-archival", "--no-iam")
+BARE_OPTIONS = dict.fromkeys(
+    ("enable_aggregator", "enable_alarms", "enable_dashboard", "enable_audit_archival", "create_iam"), False
+)
+LOOSE = (*BARE, "--no-deletion-protection")
 
 
 @pytest.fixture
@@ -77,14 +104,15 @@ def test_every_flag_sets_its_option(without: str, monkeypatch: pytest.MonkeyPatc
         wanted.append(options)
         raise KeyboardInterrupt
 
-    given = {flag: pair for flag, pair in FLAGS.items() if flag != without}
+    missing = (without, *NEED_ROLES) if without == "--create-iam-roles" else (without,)
+    given = {flag: pair for flag, pair in FLAGS.items() if flag.split()[0] not in missing}
     monkeypatch.setattr(deployment, "deploy", caught)
     assert call("my-app", "deploy", *shlex.split(" ".join(given))).exit_code == 130
     assert wanted == [StackOptions(**dict(given.values()))]
 
 
 def test_nothing_is_said_as_0_or_an_empty_text() -> None:
-    present = StackOptions(pitr_recovery_days=3, alarm_sns_topic="arn", tags={"a": "b"})
+    present = StackOptions(pitr_recovery_days=3, alarm_sns_topic=TOPIC, tags={"a": "b"})
     given = dict.fromkeys((field.name for field in fields(StackOptions)), None)
     assert merge_options(present, given) == present
     cleared = merge_options(present, given | {"pitr_recovery_days": 0, "alarm_sns_topic": ""})
@@ -92,7 +120,7 @@ def test_nothing_is_said_as_0_or_an_empty_text() -> None:
 
 
 def test_a_stack_is_made_kept_changed_and_deleted(name: str) -> None:
-    made = call(name, "deploy", *BARE, "--usage-retention-days", "7", "--tag", "team=ml")
+    made = call(name, "deploy", *LOOSE, "--usage-retention-days", "7", "--tag", "team=ml")
     assert made.exit_code == 0
     assert f"stack       {name} in us-east-1, created".split() == made.stdout.splitlines()[0].split()
     told = made.stderr.splitlines()
@@ -133,19 +161,48 @@ def test_who_does_not_wait_is_told_how_to_go_on(name: str) -> None:
     assert (done["stack"], done["resources"]["TableName"]) == ("unchanged", name)
 
 
+def test_a_new_stack_is_protected_and_recoverable_unless_told_otherwise(name: str) -> None:
+    assert call(name, "deploy", *BARE).exit_code == 0
+    options = deployment.read_options(aws(), name)
+    assert (options.enable_deletion_protection, options.pitr_recovery_days) == (True, 35)
+    table = aws().call("dynamodb", "describe_table", TableName=name)["Table"]
+    assert table["DeletionProtectionEnabled"] is True
+    assert call(name, "deploy", "--no-deletion-protection", "--pitr-recovery-days", "0").exit_code == 0
+    assert call(name, "deploy", "--usage-retention-days", "7").exit_code == 0
+    options = deployment.read_options(aws(), name)
+    assert (options.enable_deletion_protection, options.pitr_recovery_days) == (False, None)
+
+
+def test_an_existing_stack_keeps_what_it_has(name: str) -> None:
+    deployment.deploy(aws(), name, merge_options(StackOptions(), BARE_OPTIONS))
+    assert call(name, "deploy", "--usage-retention-days", "7").exit_code == 0
+    options = deployment.read_options(aws(), name)
+    assert (options.enable_deletion_protection, options.pitr_recovery_days) == (False, None)
+
+
 def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None:
-    assert call(name, "deploy", *BARE, "--enable-deletion-protection").exit_code == 0
+    assert call(name, "deploy", *BARE).exit_code == 0
     refused = call(name, "delete", "--yes")
     assert refused.exit_code == 15
-    assert "--disable-deletion-protection" in refused.stderr
-    assert call(name, "deploy", "--disable-deletion-protection").exit_code == 0
-    assert call(name, "delete", "--yes").exit_code == 0
+    assert "--no-deletion-protection" in refused.stderr
+    assert status(name) == "UPDATE_COMPLETE"
+    gone = call(name, "delete", "--yes", "--force", "--json")
+    assert json.loads(gone.stdout) == {"name": name, "deleted": True, "kept": []}
+    assert name not in inventory()["tables"]
+
+
+def test_code_in_s3_is_named_as_a_whole() -> None:
+    present = StackOptions(code_s3_bucket="bucket", code_s3_key="1.zip", code_s3_version="v1")
+    assert merge_options(present, {"code_s3_key": "2.zip"}) == StackOptions(
+        code_s3_bucket="bucket", code_s3_key="2.zip"
+    )
+    assert merge_options(present, {"code_s3_version": "v2"}).code_s3_key == "1.zip"
+    assert merge_options(present, {"code_s3_bucket": ""}) == StackOptions()
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("deploy",), "--name my-app"),
         (("delete", "--yes"), "--name my-app"),
         (("--name", "my_app", "deploy"), "letters, digits, and hyphens"),
         (("--name", "my-app", "deploy", "--lambda-memory", "5"), "from 128 to 10240"),
@@ -153,7 +210,7 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
         (("--name", "my-app", "deploy", "--tag", "team"), "KEY=VALUE"),
         (("--name", "my-app", "--region", "no region", "deploy"), "region"),
     ],
-    ids=["no name", "nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
+    ids=["nothing to delete", "bad name", "bad number", "contradiction", "bad tag", "bad region"],
 )
 def test_bad_input_is_told_in_one_line(words: tuple[str, ...], text: str) -> None:
     place = () if "--region" in words else ("--region", REGION)

@@ -25,8 +25,10 @@ from zae_limiter import (
     ValidationError,
     __version__,
 )
-from zae_limiter.aws import deployment, package, stack
+from zae_limiter.aws import archive, deployment, package, stack, template
+from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.events import Event
+from zae_limiter.aws.stack import DesiredStack, FollowOptions
 from zae_limiter.aws.template import log_group
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Image, Write
@@ -34,7 +36,13 @@ from zae_limiter.records.version import SCHEMA_VERSION
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.store import DynamoStore
 
-SMALL = StackOptions(enable_aggregator=False, enable_alarms=False, enable_audit_archival=False, create_iam=False)
+SMALL = StackOptions(
+    enable_aggregator=False,
+    enable_alarms=False,
+    enable_dashboard=False,
+    enable_audit_archival=False,
+    create_iam=False,
+)
 """Nothing but the table."""
 
 
@@ -84,6 +92,40 @@ def test_it_works_and_doing_it_again_changes_nothing(name: str) -> None:
     aws().call("lambda", "update_function_code", FunctionName=f"{name}-aggregator", ZipFile=package.build() + b"\0")
     replaced = deployment.deploy(aws(), name, StackOptions(lambda_memory=512))
     assert (replaced.stack, replaced.code) == ("unchanged", "uploaded")
+
+
+FORMER = {
+    '  NamesRegion: !Equals [!Ref RegionInIamNames, "true"]': '  NamesRegion: !Equals ["true", "false"]',
+    "  RegionInIamNames:\n": "  Unused:\n",
+}
+"""What makes the template one whose names of roles and policies are without the region, and that has no such option."""
+
+
+@pytest.mark.parametrize("options", [StackOptions(create_iam_roles=True), StackOptions(region_in_iam_names=True)])
+def test_a_stack_keeps_the_names_of_its_roles_unless_told_otherwise(name: str, options: StackOptions) -> None:
+    text = template.read_template()
+    for present, former in FORMER.items():
+        assert present in text
+        text = text.replace(present, former)
+    parameters = template.encode_parameters(name, StackOptions(create_iam_roles=True))
+    del parameters["RegionInIamNames"]
+    stack.apply(aws(), name, DesiredStack(text, parameters, stack.add_own_tags(None)), FollowOptions())
+    before = deployment.require_stack(aws(), name).outputs
+    assert before["AppRoleArn"].endswith(f":role/{name}-app")
+    for _ in range(2):
+        deployment.deploy(aws(), name, options)
+    after = deployment.require_stack(aws(), name).outputs
+    if options.region_in_iam_names:
+        assert after["AcquirePolicyArn"].endswith(f":policy/{name}-acq-{REGION}")
+    else:
+        assert {after[each] for each in before if each.endswith(("RoleArn", "PolicyArn"))} == {
+            before[each] for each in before if each.endswith(("RoleArn", "PolicyArn"))
+        }
+
+
+def test_a_new_stack_whose_role_names_would_be_too_long_is_refused() -> None:
+    with pytest.raises(ValidationError, match="at most 39 are allowed while role names hold the region"):
+        deployment.deploy(aws(), "a" * 40, StackOptions())
 
 
 def test_its_options_can_be_read_back(name: str) -> None:
@@ -142,7 +184,7 @@ def test_it_leaves_nothing_behind(name: str) -> None:
 
 def archived(name: str) -> str:
     """The archive of a deployment, with an event in it."""
-    (bucket,) = deployment.list_archives(aws(), deployment.require_stack(aws(), name))
+    (bucket,) = archive.list_archives(aws(), deployment.require_stack(aws(), name))
     aws().call("s3", "put_object", Bucket=bucket, Key="audit/year=2026/x.jsonl.gz", Body=b"x")
     return bucket
 
@@ -154,32 +196,33 @@ def test_an_archive_that_holds_something_is_not_dropped_by_the_way(name: str, le
     with pytest.raises(StackOperationError, match=f"{bucket}.*holds audit events"):
         deployment.deploy(aws(), name, less)
     assert status(name) == "CREATE_COMPLETE"
-    deployment.empty_bucket(aws(), bucket)
+    archive.empty_bucket(aws(), bucket)
     assert deployment.deploy(aws(), name, less).stack == "updated"
 
 
-def test_the_archive_is_empty_before_its_bucket_is_deleted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 refuses to delete a bucket that holds something; the local engine does not."""
+def test_an_archive_that_is_written_to_while_it_is_deleted_goes_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 refuses to delete a bucket that holds something."""
     deployment.deploy(aws(), name, StackOptions())
     bucket = archived(name)
-    held: list[int] = []
+    late = iter((b"1",))
+    really = archive.empty_bucket
 
-    def remove(*given: Any) -> None:
-        held.append(len(aws().call("s3", "list_object_versions", Bucket=bucket).get("Versions", ())))
-        really(*given)
+    def empty(aws: Aws, bucket: str, **rest: bool) -> None:
+        really(aws, bucket, **rest)
+        for body in late:
+            aws.call("s3", "put_object", Bucket=bucket, Key="audit/late", Body=body)
 
-    really = stack.remove
-    monkeypatch.setattr(stack, "remove", remove)
+    monkeypatch.setattr(archive, "empty_bucket", empty)
     deployment.delete(aws(), name)
-    assert held == [0]
+    assert bucket not in inventory()["buckets"]
 
 
 def test_a_log_that_came_back_goes_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment.deploy(aws(), name, StackOptions(enable_aggregator=False))
     really = stack.remove
 
-    def remove(*given: Any) -> None:
-        really(*given)
+    def remove(*given: Any, **rest: Any) -> None:
+        really(*given, **rest)
         aws().call("logs", "create_log_group", logGroupName=log_group(name))
 
     monkeypatch.setattr(stack, "remove", remove)
@@ -189,7 +232,7 @@ def test_a_log_that_came_back_goes_too(name: str, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_protected_is_not_deleted(name: str) -> None:
     deployment.deploy(aws(), name, replace(SMALL, enable_deletion_protection=True, enable_audit_archival=True))
-    with pytest.raises(StackOperationError, match=r"deletion protection; nothing was deleted.*deploy --name"):
+    with pytest.raises(StackOperationError, match=r"deletion protection; nothing was deleted.*--force.*deploy --name"):
         deployment.delete(aws(), name)
     deployment.deploy(aws(), name, SMALL)
     protect = "update_termination_protection"
@@ -270,7 +313,9 @@ async def test_a_deployment_that_fails_fails_everybody_who_waits_and_is_tried_ag
     monkeypatch.setattr(deployment, "deploy_store", failing)
     where: dict[str, Any] = {"name": "none", "region": REGION, "endpoint_url": "http://127.0.0.1:1"}
     async with Repository(**where, stack_options=SMALL) as repository:
-        for times in (1, 2):
+        with pytest.raises(StackOperationError):
+            await repository.get_entity("first")  # finds the credentials, so that those below begin together
+        for times in (2, 3):
             found = await asyncio.gather(*(repository.get_entity(f"key-{n}") for n in range(4)), return_exceptions=True)
             assert [type(each) for each in found] == [StackOperationError] * 4
             assert len(tried) == times
@@ -287,7 +332,7 @@ def test_the_builder_deploys_and_registers(name: str) -> None:
     ("url", "options", "field"),
     [
         ("dynamodb://my_app", SMALL, "name"),
-        ("dynamodb://my-app", replace(SMALL, lambda_memory=1), "lambda_memory"),
+        ("dynamodb://my-app", replace(SMALL, create_iam=True, role_name_format="x" * 60 + "{}"), "role_name_format"),
     ],
     ids=["name", "option"],
 )

@@ -161,7 +161,7 @@ def test_a_whole_life(name: str) -> None:
     assert shell.run("check")["compatible"] is True
     shell.run("upgrade", "--yes", "--force")
     assert usage(name, "daily") == used
-    shell.run("delete", "--yes")
+    shell.run("delete", "--yes", "--force")
     assert inventory() == before
 
 

@@ -184,7 +184,7 @@ def user(url: str, name: str, *policies: str) -> dict[str, str]:
 
 def test_a_part_that_may_not_be_seen_says_so(strict: str) -> None:
     """Who may only read the table sees the table, and why not the rest."""
-    code, text = status("my-app", url=strict, **user(strict, "reader", "my-app-read"))
+    code, text = status("my-app", url=strict, **user(strict, "reader", f"my-app-read-{REGION}"))
     found = lines(text)
     assert (code, found["answers"]) == (0, "yes")
     assert found["table"] == "ACTIVE"

@@ -79,6 +79,22 @@ def test_up_status_logs_and_down(place: Place) -> None:
     assert not place.home.folder.exists()
 
 
+def test_names_of_017_are_accepted(place: Place) -> None:
+    started = run(place, "local up --docker-host unix:///run/docker.sock --image localstack/localstack:4.14")
+    assert started.exit_code == 0
+    assert "--docker-host has no effect" in started.stderr
+    assert "--image has no effect" in started.stderr
+    assert "--docker-host has no effect" in run(place, "local status --docker-host unix:///x").stderr
+    assert len(data(place, "local logs --tail 2")["lines"]) == 2
+    export = f"export AWS_ENDPOINT_URL=http://127.0.0.1:{place.port}"
+    assert export in run(place, f"local env --format direnv --port {place.port}", SHELL="/bin/fish").stdout
+    assert "set -gx AWS_ENDPOINT_URL" in run(place, "local env -f eval", SHELL="/bin/fish").stdout
+    assert "$env:AWS_ENDPOINT_URL" in run(place, "local env -f powershell").stdout
+    refused = run(place, "local env --port 1")
+    assert (refused.exit_code, f"at port {place.port}" in refused.stderr) == (2, True)
+    assert run(place, "local down --docker-host unix:///run/docker.sock").exit_code == 0
+
+
 def test_nothing_running_is_an_answer_that_names_the_fix(place: Place) -> None:
     for line in ("local status", "local env", "local logs"):
         text, plain = run(place, line), run(place, f"{line} --json")

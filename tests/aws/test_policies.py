@@ -47,7 +47,7 @@ def recorded(account: Account, namespace: str = "default") -> Iterator[tuple[Wir
     with (
         acting_as(ROOT),
         Wire(account.url) as wire,
-        SyncRepository(name=STACK, region=REGION, endpoint_url=wire.url, namespace=namespace) as repository,
+        SyncRepository(name=account.stack, region=REGION, endpoint_url=wire.url, namespace=namespace) as repository,
     ):
         yield wire, SyncRateLimiter(repository)
 
@@ -66,28 +66,30 @@ def actions(policy: Any, *, of: str = "dynamodb:") -> set[str]:
 def press(account: Account, *shards: int) -> None:
     """Make shards of the bucket look as if they were written as often as their partitions can take."""
     table = account.client("dynamodb")
-    found = (item["PK"]["S"] for item in table.scan(TableName=STACK)["Items"] if "/BUCKET#key#" in item["PK"]["S"])
+    found = (
+        item["PK"]["S"] for item in table.scan(TableName=account.stack)["Items"] if "/BUCKET#key#" in item["PK"]["S"]
+    )
     for pk in found:
         if keys.parse_bucket_pk(pk).shard_id in shards:
             table.update_item(
-                TableName=STACK,
+                TableName=account.stack,
                 Key={"PK": {"S": pk}, "SK": {"S": keys.STATE}},
                 UpdateExpression="SET b_wcu_tk = :none ADD b_wcu_tc :many",
                 ExpressionAttributeValues={":none": {"N": "-1000000000"}, ":many": {"N": "1000000000"}},
             )
 
 
-def trade(account: Account) -> list[Call]:
+def trade(account: Account, namespace: str = "default") -> list[Call]:
     """All that an application asks for: first, usual, cascading, atomic, refused and failed acquires, new limits,
     credits, and a bucket that is split."""
-    with recorded(account) as (_, root):
+    with recorded(account, namespace) as (_, root):
         root.repository.ensure_infrastructure()
         prepare(root.repository)
         root.repository.set_limits("team", [RPM])
         root.repository.set_resource_defaults("gpt-4", [RPM])
-    with recorded(account) as (wire, limiter):
+    with recorded(account, namespace) as (wire, limiter):
         use_widely(limiter)
-        with recorded(account) as (_, root):
+        with recorded(account, namespace) as (_, root):
             root.repository.set_resource_defaults("gpt-4", [RPM, Limit.per_minute("tpm", 50_000)])
             root.repository.top_up("rich", "gpt-4", {"rpm": 5})
         limiter.repository.invalidate_config_cache()
@@ -96,7 +98,7 @@ def trade(account: Account) -> list[Call]:
             pass
         calls = wire.calls()
     press(account, 0)
-    with recorded(account) as (wire, limiter):
+    with recorded(account, namespace) as (wire, limiter):
         use_widely(limiter)
         return calls + wire.calls()
 
@@ -245,7 +247,7 @@ def test_the_aggregators_role_allows_what_it_asks_for_and_no_more(account: Accou
         run(store.close())
         wanted = asked(wire.calls())
     assert answer == {"batchItemFailures": []}
-    policy = account.role_document(f"{STACK}-aggr", "aggregate")
+    policy = account.role_document(f"{STACK}-aggr-{REGION}", "aggregate")
     assert list(refused(policy, wanted)) == []
     following = {f"dynamodb:{verb}" for verb in ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")}
     assert actions(policy) == {ask.action for ask in wanted} | following
@@ -259,7 +261,7 @@ def delivered(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_aggregators_role_may_put_archives_and_nothing_else(account: Account) -> None:
-    policy = account.role_document(f"{STACK}-aggr", "aggregate")
+    policy = account.role_document(f"{STACK}-aggr-{REGION}", "aggregate")
     bucket = f"arn:aws:s3:::{account.outputs['ArchiveBucket']}"
     event = {"timestamp": "2030-01-02T03:04:05Z", "event_id": "1", "action": "limits_set", "entity_id": "key"}
     ((name, _),) = archive_objects([ExpiredEvent(keys.audit("ns", "key", "1"), "1", 0, event)])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.aws.stacks import FOREVER, GATED, QUEUE, aws, named, open_gate, status, wanted
 from zae_limiter import StackAlreadyExistsError, StackOperationError
-from zae_limiter.aws import deployment, stack
+from zae_limiter.aws import archive, deployment, stack
 from zae_limiter.aws.events import Event
 from zae_limiter.aws.stack import FollowOptions, OperationEnd, Stack, describe_stuck, operation_error
 
@@ -178,12 +178,12 @@ def test_without_a_culprit_the_stack_s_own_reason_is_told() -> None:
 
 def test_an_archive_is_emptied_whatever_it_holds(name: str) -> None:
     stack.apply(aws(), name, wanted("Resources: {Archive: {Type: AWS::S3::Bucket}}"), FollowOptions())
-    (bucket,) = deployment.list_archives(aws(), present(name))
+    (bucket,) = archive.list_archives(aws(), present(name))
     aws().call("s3", "put_bucket_versioning", Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for body in (b"1", b"2"):
         aws().call("s3", "put_object", Bucket=bucket, Key="audit/a", Body=body)
     aws().call("s3", "delete_object", Bucket=bucket, Key="audit/a")
-    deployment.empty_bucket(aws(), bucket)
+    archive.empty_bucket(aws(), bucket)
     left = aws().call("s3", "list_object_versions", Bucket=bucket)
     assert not left.get("Versions")
     assert not left.get("DeleteMarkers")

@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.aws.account import Account, client, deployed
+from tests.aws.account import REGION, Account, client, deployed
+from tests.aws.stacks import aws
 from tests.support.aws import engine
 from zae_limiter import StackOptions
-from zae_limiter.aws import template
+from zae_limiter.aws import deployment, template
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
 BOUNDARY = "arn:aws:iam::aws:policy/PowerUserAccess"
 ROLE = "arn:aws:iam::000000000000:role/given"
+ISSUER = "oidc.eks.us-east-1.amazonaws.com/id/0123ABCD"
+PROVIDER = f"arn:aws:iam::123456789012:oidc-provider/{ISSUER}"
+
+
+BARE = StackOptions(enable_aggregator=False, enable_alarms=False, enable_dashboard=False, create_iam=False)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,12 @@ def rich() -> Iterator[Account]:
         audit_archive_glacier_days=3,
         enable_tracing=True,
         create_iam_roles=True,
+        region_in_iam_names=False,
+        app_role_trust="ecs,lambda,eks",
+        oidc_provider_arn=PROVIDER,
+        oidc_subject="system:serviceaccount:default:my-app",
+        require_mfa=True,
+        policy_namespace_id="a1B2c3D4e5-",
         enable_deletion_protection=True,
     )
     yield from stack("template-rich", wanted)
@@ -50,7 +62,7 @@ def rich() -> Iterator[Account]:
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Account]:
     """A table and nothing else."""
-    yield from stack("template-bare", StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False))
+    yield from stack("template-bare", BARE)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +75,7 @@ def lent() -> Iterator[Account]:
 def stack(name: str, wanted: StackOptions) -> Iterator[Account]:
     made = deployed(engine.endpoint(), name, wanted)
     yield made
-    if wanted.enable_deletion_protection:
-        made.client("dynamodb").update_table(TableName=name, DeletionProtectionEnabled=False)
-    made.client("cloudformation").delete_stack(StackName=name)
+    deployment.delete(aws(), name, force=True)
 
 
 def resources_of(account: Account) -> dict[str, str]:
@@ -76,20 +86,28 @@ def resources_of(account: Account) -> dict[str, str]:
 
 AGGREGATOR = {"Aggregator", "AggregatorStream", "AggregatorLogGroup", "AggregatorDeadLetters"}
 ARCHIVE = {"AuditArchive", "AuditArchivePolicy"}
-POLICIES = {"AcquirePolicy", "FullPolicy", "ReadPolicy"}
-ROLES = {"AppRole", "AdminRole", "ReadRole"}
+POLICIES = {
+    "AcquirePolicy": "acq",
+    "FullPolicy": "full",
+    "ReadPolicy": "read",
+    "NamespaceAcquirePolicy": "ns-acq",
+    "NamespaceFullPolicy": "ns-full",
+    "NamespaceReadPolicy": "ns-read",
+}
+ROLES = {"AppRole", "OidcAppRole", "AdminRole", "ReadRole"}
 ALARMS = {
     *("ErrorsAlarm", "FailuresAlarm", "DamagedAlarm", "DurationAlarm", "IteratorAgeAlarm", "DeadLettersAlarm"),
-    *("WriteThrottleAlarm", "ReadThrottleAlarm"),
+    *("WriteThrottleAlarm", "ReadThrottleAlarm", "FunctionThrottleAlarm"),
+    *(f"Index{number}ThrottleAlarm" for number in range(1, 5)),
 }
 
 
 def test_what_there_is(plain: Account, rich: Account, bare: Account, lent: Account) -> None:
-    usual = {"Table", "AggregatorRole", *AGGREGATOR, *ARCHIVE, *POLICIES, *ALARMS}
+    usual = {"Table", "Dashboard", "AggregatorRole", *AGGREGATOR, *ARCHIVE, *POLICIES, *ALARMS}
     assert resources_of(plain).keys() == usual
     assert resources_of(rich).keys() == usual | ROLES
     assert resources_of(bare).keys() == {"Table"}
-    assert resources_of(lent).keys() == {"Table", *AGGREGATOR, *ALARMS}
+    assert resources_of(lent).keys() == {"Table", "Dashboard", *AGGREGATOR, *ALARMS}
 
 
 def test_what_it_is_called(plain: Account, rich: Account) -> None:
@@ -99,11 +117,13 @@ def test_what_it_is_called(plain: Account, rich: Account) -> None:
     assert found["Aggregator"] == f"{name}-aggregator"
     assert found["AggregatorDeadLetters"].endswith(f"/{name}-aggregator-dlq")
     assert found["AggregatorLogGroup"] == f"/aws/lambda/{name}-aggregator"
-    assert found["AggregatorRole"] == f"{name}-aggr"
-    for policy, component in zip(sorted(POLICIES), ("acq", "full", "read"), strict=True):
-        assert found[policy].endswith(f":policy/{name}-{component}")
+    assert found["AggregatorRole"] == f"{name}-aggr-{REGION}" == StackOptions().get_role_name(name, "aggr", REGION)
+    for policy, component in POLICIES.items():
+        assert found[policy].endswith(f":policy/{name}-{component}-{REGION}")
+        assert found[policy].endswith(f":policy/{StackOptions().get_policy_name(name, component, REGION)}")
         assert resources_of(rich)[policy].endswith(f":policy/pol-{rich.stack}-{component}")
-    roles = {"AggregatorRole": "aggr", "AppRole": "app", "AdminRole": "admin", "ReadRole": "read"}
+    roles = {"AggregatorRole": "aggr", "AppRole": "app", "OidcAppRole": "app-oidc", "AdminRole": "admin"}
+    roles["ReadRole"] = "read"
     assert {role: resources_of(rich)[role] for role in roles} == {
         role: f"pb-{rich.stack}-{component}-x" for role, component in roles.items()
     }
@@ -188,6 +208,11 @@ def test_the_alarms(plain: Account, rich: Account) -> None:
         f"{rich.stack}-aggregator-dlq": ("AWS/SQS", "ApproximateNumberOfMessagesVisible", 1),
         f"{rich.stack}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1),
         f"{rich.stack}-read-throttles": ("AWS/DynamoDB", "ReadThrottleEvents", 1),
+        f"{rich.stack}-aggregator-throttles": ("AWS/Lambda", "Throttles", 1),
+        **{
+            f"{rich.stack}-gsi{number}-write-throttles": ("AWS/DynamoDB", "WriteThrottleEvents", 1)
+            for number in range(1, 5)
+        },
     }
     found = alarms_of(rich)
     assert {each["AlarmName"]: (each["Namespace"], each["MetricName"], each["Threshold"]) for each in found} == watched
@@ -204,14 +229,66 @@ def alarms_of(account: Account) -> list[Any]:
 
 def test_the_roles_have_their_policies(rich: Account) -> None:
     iam = rich.client("iam")
-    for component, policy in (("app", "AcquirePolicyArn"), ("admin", "FullPolicyArn"), ("read", "ReadPolicyArn")):
+    wanted = {"app": "AcquirePolicyArn", "app-oidc": "AcquirePolicyArn", "admin": "FullPolicyArn"}
+    for component, policy in {**wanted, "read": "ReadPolicyArn"}.items():
         name = f"pb-{rich.stack}-{component}-x"
         (attached,) = iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]
         assert attached["PolicyArn"] == rich.outputs[policy]
 
 
+def trust_of(account: Account, component: str) -> Any:
+    """The statements of who may assume a role."""
+    found = account.client("iam").get_role(RoleName=f"pb-{account.stack}-{component}-x")["Role"]
+    document = found["AssumeRolePolicyDocument"]
+    return (json.loads(document) if isinstance(document, str) else document)["Statement"]
+
+
+def test_who_may_assume_the_roles(rich: Account) -> None:
+    own = {"AWS": "arn:aws:iam::000000000000:root"}
+    people, services = trust_of(rich, "app")
+    assert people == {"Effect": "Allow", "Principal": own, "Action": "sts:AssumeRole"}
+    assert services == {
+        "Effect": "Allow",
+        "Principal": {"Service": ["ecs-tasks.amazonaws.com", "lambda.amazonaws.com", "pods.eks.amazonaws.com"]},
+        "Action": ["sts:AssumeRole", "sts:TagSession"],
+    }
+    (federated,) = trust_of(rich, "app-oidc")
+    assert (federated["Action"], federated["Principal"]) == ("sts:AssumeRoleWithWebIdentity", {"Federated": PROVIDER})
+    assert federated["Condition"] == {
+        "StringEquals": {f"{ISSUER}:aud": "sts.amazonaws.com"},
+        "StringLike": {f"{ISSUER}:sub": "system:serviceaccount:default:my-app"},
+    }
+    for component in ("admin", "read"):
+        (person,) = trust_of(rich, component)
+        assert person["Condition"] == {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+
+
+def test_without_more_only_the_account_may_assume_them() -> None:
+    for made in stack("template-people", StackOptions(create_iam_roles=True, enable_aggregator=False)):
+        assert "OidcAppRole" not in resources_of(made)
+        for component in ("app", "admin", "read"):
+            role = made.client("iam").get_role(RoleName=f"{made.stack}-{component}-{REGION}")["Role"]
+            (only,) = role["AssumeRolePolicyDocument"]["Statement"]
+            assert "Condition" not in only
+            assert only["Principal"] == {"AWS": "arn:aws:iam::000000000000:root"}
+
+
+def test_the_same_stack_in_two_regions_of_an_account() -> None:
+    """Roles and policies are the account's, not the region's."""
+    wanted = StackOptions(create_iam_roles=True)
+    made = [deployed(engine.endpoint(), "template-twice", wanted, region) for region in ("eu-west-1", "ap-southeast-2")]
+    named = [
+        {physical for logical, physical in resources_of(each).items() if logical in {*POLICIES, *ROLES}}
+        for each in made
+    ]
+    assert [len(each) for each in named] == [9, 9]
+    assert not named[0] & named[1]
+    for each in made:
+        each.client("cloudformation").delete_stack(StackName=each.stack)
+
+
 def test_tracing_is_allowed_only_where_it_is_on(plain: Account, rich: Account) -> None:
-    tracing = [statements(plain, f"{plain.stack}-aggr"), statements(rich, f"pb-{rich.stack}-aggr-x")]
+    tracing = [statements(plain, f"{plain.stack}-aggr-{REGION}"), statements(rich, f"pb-{rich.stack}-aggr-x")]
     assert ["Trace" in each for each in tracing] == [False, True]
 
 

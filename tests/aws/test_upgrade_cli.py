@@ -17,7 +17,7 @@ from tests.aws.old_tables import NOW, OldTable, old_table
 from tests.cli.terminal import run
 from tests.support.aws import engine
 from zae_limiter import StackOptions, __version__
-from zae_limiter.aws import deployment
+from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
@@ -162,6 +162,41 @@ def test_force_looks_at_everything_again(oldest: OldTable) -> None:
     assert shell(name, "entity", "show", "late").exit_code == 0
 
 
+def test_a_table_whose_name_no_stack_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CloudFormation refuses to look for such a stack, so it is not asked."""
+    monkeypatch.setattr(stack, "describe", None)
+    with old_table(prefix="rate_limits_") as table:
+        table.put(old_tables.version(), old_tables.entity("key"))
+        refused = shell(table.name, "upgrade", "--yes")
+        assert (refused.exit_code, f"opened as 'dynamodb://{table.name}'" in refused.stderr) == (2, True)
+        url = f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}"
+        for words in (("upgrade", "--yes"), ("check",), ("entity", "show", "key")):
+            result = run("--url", url, *words, env=dict(engine.CREDENTIALS))
+            assert result.exit_code == 0, result.output
+
+
+def test_the_aggregator_of_an_older_stack_is_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither renewed nor warned of any more, and the plan says that it goes on."""
+    tags = {"ManagedBy": "zae-limiter", stack.VERSION_TAG: "0.17.0"}
+    with old_table() as table:
+        older = stack.Stack(table.name, "id", "CREATE_COMPLETE", "", {}, tags, {}, is_protected=False)
+        monkeypatch.setattr(stack, "describe", lambda aws, name: older)
+        stamp = {"schema_version": "0.10.0", "client_min_version": "0.0.0", "lambda_version": "0.17.0"}
+        table.put(*old_tables.registered(), old_tables.Item(version.KEY, stamp))
+        assert answer(table.name, "upgrade", "--dry-run")["older_stack"] == "zae-limiter 0.17.0"
+        assert "put-function-concurrency" in shell(table.name, "upgrade", "--yes").stderr
+        checked = answer(table.name, "check")
+        assert (checked["lambda_version"], checked["warning"]) == (None, None)
+
+
+def test_an_old_layout_is_named_in_words(oldest: OldTable) -> None:
+    told = answer(oldest.name, "check", code=12)
+    assert told["schema_version"] is None
+    assert "the layout of zae-limiter 0.1 to 0.9, from before namespaces" in told["problem"]
+    assert "this client needs the layout of zae-limiter 1.0" in told["problem"]
+    assert "the layout of zae-limiter 0.1 to 0.9" in shell(oldest.name, "version").stdout
+
+
 def test_a_newer_table_is_left_alone() -> None:
     with old_table() as table:
         table.put(old_tables.Item(version.KEY, {"schema_version": "2.0.0", "client_min_version": "2.0.0"}))
@@ -215,6 +250,13 @@ def test_an_older_aggregator_is_renewed(deployed: str, words: tuple[str, ...]) -
     assert answer(deployed, "check")["warning"] is None
     again = answer(deployed, *words)
     assert (again["up_to_date"], again["changed"]) == (True, False)
+
+
+def test_a_new_stack_keeps_older_clients_out(deployed: str) -> None:
+    with_store = OldTable(deployed, None)  # type: ignore[arg-type]  # only its store is used
+    (record,) = drive(with_store.store().read([version.UNPREFIXED[0]]))
+    with_store.close()
+    assert version.refuses_older(record)
 
 
 def test_force_renews_the_stack_as_it_was(deployed: str) -> None:

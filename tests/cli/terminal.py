@@ -15,6 +15,9 @@ from zae_limiter.cli.app import root
 if TYPE_CHECKING:
     from pathlib import Path
 
+UNSET = dict.fromkeys(("ZAE_LIMITER_URL", "ZAEL_STACK", "ZAEL_NAMESPACE"))
+"""Variables that choose a store, out of the way."""
+
 
 class Terminal:
     """Runs commands on one SQLite file."""
@@ -22,7 +25,7 @@ class Terminal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.url = f"sqlite:///{path}"
-        self._runner = CliRunner(env={"ZAE_LIMITER_URL": None, "ZAE_LIMITER_PRINCIPAL": "tester", "NO_COLOR": None})
+        self._runner = CliRunner(env={**UNSET, "ZAE_LIMITER_PRINCIPAL": "tester", "NO_COLOR": None})
 
     def run(self, *words: str, input: str | None = None) -> Result:
         return self._runner.invoke(root, ["--url", self.url, *words], input=input, catch_exceptions=False)
@@ -77,5 +80,5 @@ def words(text: str) -> list[list[str]]:
 
 def run(*words: str, env: dict[str, str | None] | None = None) -> Result:
     """Run one command, which names its store itself."""
-    runner = CliRunner(env={"ZAE_LIMITER_URL": None, **(env or {})})
+    runner = CliRunner(env={**UNSET, **(env or {})})
     return runner.invoke(root, words, catch_exceptions=False)

@@ -54,6 +54,7 @@ def test_the_commands_are_there() -> None:
         *(f"limits {verb}" for verb in ["plan", "diff", "apply", "export", "schema"]),
         *(f"system {verb}" for verb in ["set-defaults", "get-defaults", "delete-defaults"]),
         *("deploy", "list", "upgrade", "delete", "cfn-template", "lambda-export"),
+        *("dead-letters list", "dead-letters replay"),
         *(f"local {verb}" for verb in ["up", "down", "status", "logs", "env"]),
         *(f"namespace {verb}" for verb in ["register", "list", "show", "delete", "recover", "purge", "orphans"]),
     }
@@ -67,7 +68,9 @@ def test_every_command_has_an_example_and_the_options_of_the_store(terminal: Ter
     assert sum(isinstance(param, StoreOption) for param in LEAVES[path].params) == 6
 
 
-@pytest.mark.parametrize("group", ["entity", "resource", "system", "limits", "namespace", "usage", "audit", "local"])
+@pytest.mark.parametrize(
+    "group", ["entity", "resource", "system", "limits", "namespace", "usage", "audit", "local", "dead-letters"]
+)
 def test_groups_show_their_commands_and_examples(terminal: Terminal, group: str) -> None:
     shown = terminal.raw(group, "--help").stdout
     assert f"    zae-limiter {group} " in shown

@@ -36,7 +36,7 @@ def test_entity_create_show_and_children(terminal: Terminal) -> None:
     shown = terminal.json("entity", "show", "acme")
     assert (shown["id"], shown["metadata"], shown["version"]) == ("acme", {"plan": "pro"}, 1)
 
-    assert ["chat", "-", "yes", "1"] in [line[:4] for line in words(terminal.text("entity", "children", "acme"))]
+    assert ["chat", "chat", "yes", "1"] in [line[:4] for line in words(terminal.text("entity", "children", "acme"))]
     assert [child["id"] for child in terminal.json("entity", "children", "acme")] == ["chat"]
     empty = terminal.run("entity", "children", "key")
     assert (empty.stdout, empty.stderr) == ("", "note: key has no children.\n")
@@ -48,7 +48,7 @@ def test_entity_update(terminal: Terminal) -> None:
     changed = terminal.json("entity", "update", "key", "--no-parent", "--no-cascade", "-m", "a=b=c")
     assert (changed["parent_id"], changed["cascade"], changed["name"]) == (None, False, "Key")
     assert changed["metadata"] == {"a": "b=c"}
-    assert terminal.json("entity", "update", "key", "--display-name", "", "--parent", "acme")["name"] is None
+    assert terminal.json("entity", "update", "key", "--display-name", "", "--parent", "acme")["name"] == "key"
     assert terminal.run("entity", "update", "key", "--cascade", "--expected-version", "1").exit_code == 8
     assert "Nothing to change" in terminal.run("entity", "update", "key").stderr
     assert "cannot be combined" in terminal.run("entity", "update", "key", "--parent", "acme", "--no-parent").stderr

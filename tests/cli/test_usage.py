@@ -133,11 +133,11 @@ def test_list_pages_and_says_where_it_stopped(terminal: Terminal, monkeypatch: p
     assert terminal.text("usage", "list", "-e", "key", "--plot").splitlines()[0].endswith("(UTC): 120")
 
 
-def test_what_is_cut_off_comes_after_what_is_shown(terminal: Terminal) -> None:
+def test_what_is_cut_off_comes_before_what_is_shown(terminal: Terminal) -> None:
     for hour, resource in enumerate(("zeta", "alpha", "zeta", "alpha")):
         record(terminal, START + hour * HOUR, {"rpm": 1}, on=resource)
     everything = terminal.json("usage", "list", "-e", "key", "--all")
-    assert terminal.json("usage", "list", "-e", "key", "--limit", "3") == everything[:3]
+    assert terminal.json("usage", "list", "-e", "key", "--limit", "3") == everything[-3:]
 
 
 def test_csv_has_a_line_per_window_and_limit(used: Terminal) -> None:

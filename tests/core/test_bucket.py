@@ -14,6 +14,7 @@ from zae_limiter.bucket import (
     build_limit_status,
     calculate_available,
     calculate_retry_after,
+    calculate_time_until_available,
     force_consume,
     refill_bucket,
     try_consume,
@@ -118,7 +119,7 @@ def test_consume_takes_what_is_there_or_says_when_it_will_be(
     bucket, now = state(rule, tokens, last), last + on
     there = level(rule, tokens, last, now)
     found = try_consume(bucket, requested, now)
-    assert found.success == (there >= requested * 1000) == would_refill_satisfy(bucket, requested, now)
+    assert found.success == (there >= requested * 1000) == fits(bucket, requested, now)
     if found.success:
         assert (found.new_tokens_milli, found.retry_after_seconds) == (there - requested * 1000, 0.0)
     elif requested * 1000 > rule.capacity:
@@ -127,9 +128,17 @@ def test_consume_takes_what_is_there_or_says_when_it_will_be(
         assert found.new_tokens_milli == there
         assert found.retry_after_seconds is not None
         then = now + round(found.retry_after_seconds * 1000)
-        assert would_refill_satisfy(bucket, requested, then)
-        assert not would_refill_satisfy(bucket, requested, then - 1)
-    assert found.available == found.new_tokens_milli // 1000
+        assert fits(bucket, requested, then)
+        assert not fits(bucket, requested, then - 1)
+    assert found.available == there // 1000, "before anything was taken"
+    assert calculate_time_until_available(bucket, requested, now) == found.retry_after_seconds
+
+
+def fits(bucket: BucketState, requested: int, now: int) -> bool:
+    """Whether it would satisfy the request, which must also be what the status says."""
+    satisfied, (status,) = would_refill_satisfy([bucket], {bucket.limit_name: requested, "other": 1}, now)
+    assert satisfied is not status.exceeded
+    return satisfied
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(0, 10**7), st.integers(0, 10**7))

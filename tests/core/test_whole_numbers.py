@@ -117,9 +117,9 @@ def test_amounts_of_a_rule_by_limit() -> None:
 
 
 WRONG: dict[str, tuple[Callable[[RateLimiter, Any], Any], Any]] = {
-    "limit = None: must be a whole number of entities, not NoneType": (
+    "limit = '2': must be a whole number of entities, not str": (
         lambda limiter, bad: limiter.list_entities_with_custom_limits(limit=bad),
-        None,
+        "2",
     ),
     "limit = 2.5: must be a whole number of events, not float": (
         lambda limiter, bad: limiter.get_audit_events("a", limit=bad),

@@ -51,6 +51,8 @@ class Hanging:
                 return "degraded" if lease.degraded else "granted"
         except RateLimitExceeded:
             return "refused"
+        except AccessDeniedError:
+            raise
         except RateLimiterUnavailable:
             return "unavailable"
 

@@ -87,7 +87,7 @@ def test_an_entity_id_that_cannot_be_stored(name: str) -> None:
     for bad in IDS:
         fresh = Fresh()
         error = fresh.refuses(WITH_ENTITY[name](fresh.limiter, bad), InvalidIdentifierError)
-        assert error.field == "entity_id"
+        assert error.field == ("parent_id" if name == "get_children" else "entity_id")
         assert error.value == bad
 
 
@@ -270,7 +270,7 @@ BAD_VALUES: dict[str, tuple[str, list[Any], Call]] = {
     ),
     "custom limits limit": (
         "limit",
-        [0, -1, 1.5, True, None],
+        [0, -1, 1.5, True, "2"],
         lambda limiter, bad: limiter.list_entities_with_custom_limits(limit=bad),
     ),
     "custom limits cursor": (

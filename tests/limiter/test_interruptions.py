@@ -88,7 +88,7 @@ async def test_tokens_of_a_cancelled_call_that_cannot_be_returned_are_logged(
     assert lease._grant is not None
     store.inject(Fault.FAIL_BEFORE, verb="commit")
     with caplog.at_level(logging.WARNING, "zae_limiter"):
-        await limiter._engine._return_orphaned([lease._grant], limiter._deadline())
+        await limiter._engine._return_orphaned([lease._grant], await limiter._deadline())
     (lost,) = [record for record in caplog.records if getattr(record, "zae_event", "") == "lease.return_lost"]
     told: Any = lost
     assert (told.zae_entity_id, told.zae_resource, told.zae_tokens) == ("key", "gpt-4", {"tpm": -10})

@@ -102,6 +102,19 @@ async def test_set_get_list_and_delete(harness: Harness) -> None:
     assert await limiter.list_resources_with_entity_configs() == ["gpt-4"]
 
 
+async def test_a_listing_without_a_limit_is_whole_and_one_with_a_limit_says_that_there_is_more(
+    harness: Harness,
+) -> None:
+    repo = harness.repository()
+    everybody = [f"key-{number:03}" for number in range(230)]
+    for entity in everybody:
+        await repo.set_limits(entity, rpm(1), "gpt-4")
+    assert await repo.list_entities_with_custom_limits("gpt-4") == (everybody, None)
+    first, cursor = await repo.list_entities_with_custom_limits("gpt-4", limit=100)
+    assert (first, cursor is not None) == (everybody[:100], True)
+    assert await repo.list_entities_with_custom_limits("gpt-4", cursor=cursor) == (everybody[100:], None)
+
+
 async def test_config_is_cached_also_where_there_is_none(harness: Harness) -> None:
     store = FaultyStore(harness.store())
     limiter = harness.limiter(store)
@@ -117,7 +130,7 @@ async def test_config_is_cached_also_where_there_is_none(harness: Harness) -> No
     harness.clock.advance(60)
     await take(limiter, 1)
     assert store.calls["read"] == reads + 1, "one read for everything"
-    limiter.repository.invalidate_config_cache()
+    await limiter.repository.invalidate_config_cache()
     assert limiter.repository.get_cache_stats().size == 0
     await take(limiter, 1)
     assert store.calls["read"] == reads + 2
@@ -325,7 +338,7 @@ async def test_config_that_cannot_be_read_is_an_error_until_it_is_set_again(harn
     await limiter.set_system_defaults(rpm(100))
     key = keys.system_config((await limiter.repository.get_namespace("default")).id)
     await harness.store().commit([Write(key, put=poison)])
-    limiter.repository.invalidate_config_cache()
+    await limiter.repository.invalidate_config_cache()
     with pytest.raises(CorruptRecordError, match=r"[Ss]et"):
         await take(limiter, 1)
     await limiter.set_system_defaults(rpm(50))

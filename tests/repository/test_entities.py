@@ -40,7 +40,7 @@ async def test_what_is_created_is_what_is_read(harness: Harness) -> None:
     assert (org.id, org.name, org.parent_id, org.cascade, org.version) == ("org", "The Org", None, False, 1)
     assert org.metadata == {"plan": "pro", "tags": ["a", 1, None, {"b": 0.5}]}
     assert org.created_at == "2027-01-15T08:00:00.000Z"
-    assert (key.name, key.parent_id, key.cascade, key.metadata) == (None, "org", True, {})
+    assert (key.name, key.parent_id, key.cascade, key.metadata) == ("key", "org", True, {})
     assert (org.is_parent, org.is_child, key.is_parent, key.is_child) == (True, False, False, True)
     assert await limiter.get_entity("nobody") is None
     with pytest.raises(EntityExistsError) as caught:
@@ -75,7 +75,7 @@ async def test_an_update_changes_what_is_given_and_counts(harness: Harness) -> N
     after = await limiter.update_entity("key", metadata={"b": 2}, cascade=False)
     assert (after.name, after.metadata, after.cascade, after.version) == ("New", {"b": 2}, False, 3)
     after = await limiter.update_entity("key", name=None, parent_id=None)
-    assert (after.name, after.parent_id, after.version) == (None, None, 4)
+    assert (after.name, after.parent_id, after.version) == ("key", None, 4)
     assert await harness.limiter().get_entity("key") == after
     with pytest.raises(EntityNotFoundError):
         await limiter.update_entity("nobody", name="x")

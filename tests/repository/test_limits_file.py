@@ -65,7 +65,7 @@ RACES: dict[str, tuple[Manifest, Callable[[Repository], Awaitable[object]], str]
     "update": (
         Manifest(entities={"old": {"name": "ours"}}),
         lambda other: other.update_entity("old", name="theirs"),
-        "entity old, name: now theirs, in the plan none",
+        "entity old, name: now theirs, in the plan old",
     ),
     "parent": (
         Manifest(entities={"key": {"parent_id": "old"}}),

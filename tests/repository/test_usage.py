@@ -46,8 +46,8 @@ async def test_consumption_adds_up_in_the_window_that_holds_it(harness: Harness)
     found, cursor = await repo.get_usage_snapshots("key")
     assert cursor is None
     assert [(each.window_start, each.window_end, dict(each.counters), each.total_events) for each in found] == [
-        ("2026-01-31T22:00:00Z", "2026-01-31T23:00:00Z", {"rpm": 2, "tpm": 12}, 2),
         ("2026-01-31T23:00:00Z", "2026-02-01T00:00:00Z", {"rpm": 1, "tpm": 100}, 1),
+        ("2026-01-31T22:00:00Z", "2026-01-31T23:00:00Z", {"rpm": 2, "tpm": 12}, 2),
     ]
     assert {(each.entity_id, each.resource, each.window_type) for each in found} == {("key", "gpt-4", "hourly")}
 
@@ -91,20 +91,20 @@ async def test_filters(harness: Harness) -> None:
 
     assert len(await found("one")) == 12
     assert await found("one", "gpt-4", "hourly") == [
-        ("one", "gpt-4", "2026-01-31T22"),
-        ("one", "gpt-4", "2026-01-31T23"),
-        ("one", "gpt-4", "2026-02-01T00"),
         ("one", "gpt-4", "2026-02-01T01"),
+        ("one", "gpt-4", "2026-02-01T00"),
+        ("one", "gpt-4", "2026-01-31T23"),
+        ("one", "gpt-4", "2026-01-31T22"),
     ]
     assert await found(None, "gpt-4", "daily") == [
-        ("one", "gpt-4", "2026-01-31T00"),
-        ("two", "gpt-4", "2026-01-31T00"),
-        ("one", "gpt-4", "2026-02-01T00"),
         ("two", "gpt-4", "2026-02-01T00"),
-    ], "oldest window first"
+        ("one", "gpt-4", "2026-02-01T00"),
+        ("two", "gpt-4", "2026-01-31T00"),
+        ("one", "gpt-4", "2026-01-31T00"),
+    ], "newest window first"
     assert await found("one", "gpt-5") == []
     start, end = datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 1, 1, tzinfo=UTC)
-    inside = [("one", "gpt-4", "2026-01-31T23"), ("one", "gpt-4", "2026-02-01T00")]
+    inside = [("one", "gpt-4", "2026-02-01T00"), ("one", "gpt-4", "2026-01-31T23")]
     assert await found("one", "gpt-4", "hourly", start_time=start, end_time=end) == inside, "the end is excluded"
     east = timezone(timedelta(hours=9))
     assert (
@@ -145,7 +145,7 @@ async def test_pages_hold_everything_once(harness: Harness, by: str, size: int) 
         seen += [each.window_start for each in page]
         if next_key is None:
             break
-    assert seen == [f"2026-02-01T{hour:02}:00:00Z" for hour in range(2, 10)]
+    assert seen == [f"2026-02-01T{hour:02}:00:00Z" for hour in range(9, 1, -1)]
 
 
 @pytest.mark.parametrize("cursor", ["", "c2YQ", "c1*", "c1Y", "c1_w", "c1\u00e4", 7])
@@ -219,7 +219,7 @@ async def test_fractions_of_a_token_from_several_shards_add_up(harness: Harness)
     for at_ms, milli in ((START, 333), (START, 333), (START, 834), (START + HOUR, 500)):
         await store.commit([usage.accrue(whose, usage.window_of("hourly", at_ms), {"tpm": milli}, 1)])
     found, _ = await repo.get_usage_snapshots("key")
-    assert [dict(each.counters) for each in found] == [{"tpm": 1}, {"tpm": 0}]
+    assert [dict(each.counters) for each in found] == [{"tpm": 0}, {"tpm": 1}]
     assert (await repo.get_usage_summary("key")).total == {"tpm": 2}
 
 

@@ -56,7 +56,7 @@ async def test_an_hour_that_ends_in_a_failed_commit_is_booked_once(harness: Harn
     await take(limiter)
     found, _ = await limiter.get_usage_snapshots("key", "gpt-4", "hourly")
     later = 1 if fault is Fault.FAIL_BEFORE else 2
-    assert [dict(each.counters) for each in found] == [{"rpm": 1}, {"rpm": later}]
+    assert [dict(each.counters) for each in found] == [{"rpm": later}, {"rpm": 1}]
 
 
 async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key") -> None:
@@ -194,6 +194,6 @@ def test_memory_keeps_the_newest_windows() -> None:
         found, _ = limiter.get_usage_snapshots("key", window_type="hourly", limit=1_000)
         assert store.dropped_usage > 0
         assert 20 <= len(found) <= 40
-        assert found[-1].window_start == limiter.get_usage_summary("key").max_window_start
+        assert found[0].window_start == limiter.get_usage_summary("key").max_window_start
         starts = [each.window_start for each in found]
-        assert starts == sorted(starts)
+        assert starts == sorted(starts, reverse=True)

@@ -85,7 +85,11 @@ async def stamped(repo: Repository, **put: object) -> None:
 REFUSED: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"schema_version": "2.0.0", "client_min_version": "2.0.0"}, IncompatibleSchemaError, "2.0.0.*1.0.0.*Install"),
     ({"client_min_version": "99.1.0"}, IncompatibleSchemaError, f"99.1.0 or later; this is {__version__}"),
-    ({"schema_version": "0.10.0"}, VersionMismatchError, "0.10.0.*needs schema 1.0.0.*zae-limiter upgrade"),
+    (
+        {"schema_version": "0.10.0"},
+        VersionMismatchError,
+        "0.x, schema 0.10.0.*layout of zae-limiter 1.0.*zae-limiter upgrade",
+    ),
     ({"schema_version": 7}, CorruptRecordError, "cannot be read"),
 ]
 

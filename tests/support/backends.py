@@ -9,10 +9,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
-from tests.support.aws import engine
+from tests.support.aws import abilities, engine
 from tests.support.aws.plain import Plain
 from tests.support.redis import shared
 from zae_limiter.stores.dynamodb.client import Client, open_client
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     Opener: TypeAlias = Callable[[Clock, bool], Store]
 
-REGION = "us-east-1"
+REGION = engine.region()
 _COUNT = itertools.count()
 _CREDENTIALS: dict[str, CredentialSource] = {}
 
@@ -58,10 +57,10 @@ def _sqlite(folder: Path) -> Iterator[Opener]:
 @contextlib.contextmanager
 def dynamodb_table() -> Iterator[str]:
     """A fresh table of ours in the engine under test; it is gone afterwards."""
-    name = f"zae-test-{os.getpid()}-{next(_COUNT)}"
+    name = f"zae-test-{engine.RUN}-{os.getpid()}-{next(_COUNT)}"
+    definition = table_definition(name)
     with contextlib.closing(Plain(engine.endpoint())) as direct:
-        status, answer = direct.call("CreateTable", **table_definition(name))
-        assert status == HTTPStatus.OK, answer
+        direct.create(definition.pop("TableName"), **definition)
         try:
             yield name
         finally:
@@ -77,6 +76,7 @@ def dynamodb_client(table: str, *, blocking: bool) -> Client:
 
 @contextlib.contextmanager
 def _dynamodb(folder: Path) -> Iterator[Opener]:
+    abilities.skip_where_lacking()
     with dynamodb_table() as name:
         yield lambda clock, blocking: DynamoStore(dynamodb_client(name, blocking=blocking), clock)
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.support.aws import engine
 from zae_limiter import (
     Lease,
     Limit,
+    NamespaceNotFoundError,
     RateLimiter,
     Repository,
     RepositoryBuilder,
+    StackManager,
     StackOptions,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
+    SyncStackManager,
+    ValidationError,
 )
 from zae_limiter.manifest.states import Manifest, Plan
 from zae_limiter.stores.memory import MemoryStore
@@ -33,6 +39,7 @@ TWINS: list[tuple[type, type]] = [
     (RateLimiter, SyncRateLimiter),
     (Lease, SyncLease),
     (RepositoryBuilder, SyncRepositoryBuilder),
+    (StackManager, SyncStackManager),
 ]
 CONTEXT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
@@ -95,12 +102,35 @@ def opened() -> tuple[SyncRepository, SyncRateLimiter]:
     return repo, SyncRateLimiter(repo)
 
 
+def refused(error: type[Exception], call: Callable[[], object]) -> object:
+    """What a call returns that is refused: nothing, or in the async form what is to be awaited."""
+    try:
+        outcome = call()
+    except error:
+        return None
+    assert inspect.isawaitable(outcome)
+    return outcome
+
+
 SHARED: dict[str, Callable[[Any], object]] = {
     "create_entity": lambda it: it.create_entity("new", "New", "org", True, {"a": 1}, "me"),
     "update_entity": lambda it: it.update_entity("key", name="n", expected_version=1, principal="me"),
     "get_entity": lambda it: it.get_entity("key"),
     "get_children": lambda it: it.get_children("org"),
     "delete_entity": lambda it: it.delete_entity("key", "me"),
+    "set_parent": lambda it: it.set_parent("key", None, principal="me"),
+    "get_bucket": lambda it: it.get_bucket("key", "gpt-4", "rpm"),
+    "get_or_create_bucket": lambda it: it.get_or_create_bucket("new", "gpt-4", RPM[0]),
+    "get_resource_buckets": lambda it: it.get_resource_buckets("gpt-4", "rpm"),
+    "get_system_limits": lambda it: it.get_system_limits(),
+    "resolve_on_unavailable": lambda it: it.resolve_on_unavailable(),
+    "stack_name": lambda it: it.stack_name,
+    "table_name": lambda it: it.table_name,
+    "region": lambda it: it.region,
+    "endpoint_url": lambda it: it.endpoint_url,
+    "list_deployed": lambda it: it.list_deployed("us-east-1", engine.endpoint()),
+    "create_stack": lambda it: refused(ValidationError, lambda: it.create_stack(StackOptions())),
+    "delete_stack": lambda it: refused(ValidationError, lambda: it.delete_stack()),
     "get_buckets": lambda it: it.get_buckets("key", "gpt-4"),
     "reset_bucket": lambda it: it.reset_bucket("key", "gpt-4", None, "me"),
     "top_up": lambda it: it.top_up("key", "gpt-4", {"rpm": 5}, idempotency_key="k", principal="me"),
@@ -143,8 +173,15 @@ SHARED: dict[str, Callable[[Any], object]] = {
 OF_REPOSITORY: dict[str, Callable[[Any], object]] = SHARED | {
     "get_backend_stats": lambda it: it.get_backend_stats(),
     "create_table": lambda it: it.create_table(),
+    "delete_table": lambda it: refused(ValidationError, lambda: it.delete_table()),
+    "open": lambda it: it.open("red", "serial", url="memory://"),
+    "connect": lambda it: refused(NamespaceNotFoundError, lambda: it.connect("red", url="memory://")),
+    "ping": lambda it: it.ping(),
+    "get_version_record": lambda it: it.get_version_record(),
+    "namespace_name": lambda it: it.namespace_name,
+    "namespace_id": lambda it: it.namespace_id,
     "builder": lambda it: it.builder().url("memory://").build(),
-    "namespace": lambda it: it.namespace,
+    "namespace": lambda it: it.namespace("red", on_unavailable="allow", bucket_ttl_multiplier=3),
     "capabilities": lambda it: it.capabilities,
     "is_blocking": lambda it: it.is_blocking,
     "store": lambda it: it.store.capabilities,
@@ -174,6 +211,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "get_status": lambda it: it.get_status("key", "gpt-4", [FLOORED], {"rpm": 1}, "batch"),
     "get_resource_capacity": lambda it: it.get_resource_capacity("gpt-4", "rpm", True),
     "is_available": lambda it: it.is_available(0.5),
+    "name": lambda it: it.name,
     "repository": lambda it: it.repository,
     "observers": lambda it: it.observers,
 }
@@ -255,10 +293,20 @@ def test_the_builders_take_the_same_steps() -> None:
         "namespace": "prod",
         "config_cache_ttl": 5,
         "max_cached_keys": 100,
+        "bucket_ttl_multiplier": 3,
         "clock": ManualClock(),
         "url": "memory://",
+        "stack": "my-app",
+        "auto_update": False,
+        "on_unavailable": "allow",
     }
-    assert {*steps, "build"} == public(RepositoryBuilder).keys() - {"__init__"}
+    steps |= {field.name: getattr(StackOptions(), field.name) for field in fields(StackOptions)}
+    ignored = {"rejection_cache_ttl": 1.0, "rejection_cache_size": 10, "stamp_ttl": 60, "enable_provisioner": True}
+    assert public(RepositoryBuilder).keys() - {"__init__", "build"} <= {*steps, *ignored}
     for builder in (RepositoryBuilder(), SyncRepositoryBuilder()):
-        for step, value in steps.items():
-            assert getattr(builder, step)(value) is builder
+        for step in public(RepositoryBuilder).keys() & steps.keys():
+            assert getattr(builder, step)(steps[step]) is builder
+        for step, value in ignored.items():
+            with pytest.warns(DeprecationWarning, match=f"^{step} has no effect: ") as caught:
+                assert getattr(builder, step)(value) is builder
+            assert caught[0].filename == __file__

@@ -7,9 +7,9 @@ created on first use.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from .._version import __version__
 from ..core.errors import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..stores.dynamodb.settings import Settings
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Aws:
@@ -136,6 +137,20 @@ def poll(
     raise busy
 
 
+def name_stack(work: Callable[Concatenate[Aws, str, P], T]) -> Callable[Concatenate[Aws, str, P], T]:
+    """Return ``work``, which is about the stack that its second argument names, so that its errors name it too."""
+
+    @wraps(work)
+    def wrapped(aws: Aws, name: str, /, *args: P.args, **named: P.kwargs) -> T:
+        try:
+            return work(aws, name, *args, **named)
+        except InfrastructureError as error:
+            error.stack_name = error.stack_name or name
+            raise
+
+    return wrapped
+
+
 @cache
 def _load_service_models(data_path: str | None) -> Any:
     """Return botocore's loader. Its service models are megabytes of JSON, which a process reads once."""
@@ -192,7 +207,8 @@ def translate(error: Exception, action: str) -> InfrastructureError:
     kind, reason = _MEANINGS[known[0]] if known else _FAILED if status >= 500 else _REFUSED
     if code == "ValidationError" and message.endswith("does not exist"):  # how CloudFormation says it of a stack
         kind, reason = _MISSING
-    return kind(f"{service}:{operation.title().replace('_', '')}: {reason}: {message}")
+    about = {"reason": message} if issubclass(kind, StackOperationError) else {}
+    return kind(f"{service}:{operation.title().replace('_', '')}: {reason}: {message}", **about)
 
 
 def code_of(error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""Deploy the stack, the aggregator's code and the version record, and delete them with the archive.
+"""Deploy the stack, the aggregator's code and the version record, and delete them with table and archive.
 
 Repeating a deployment changes nothing. Names and roles are checked first: CloudFormation would find out too, after a
 minute and a rollback. What these credentials may not read is skipped. Protected resources are not deleted.
@@ -6,11 +6,11 @@ minute and a rollback. What these credentials may not read is skipped. Protected
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._version import __version__
 from ..core import names
 from ..core.errors import (
     AccessDeniedError,
@@ -19,33 +19,35 @@ from ..core.errors import (
     StackOperationError,
     ValidationError,
 )
-from ..core.reports import StackOptions
+from ..core.stack_options import StackOptions
 from ..records import version
-from ..records.algebra import ABSENT, Committed
+from ..records.algebra import Committed
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.client import open_client
 from ..stores.dynamodb.store import DynamoStore
-from ..stores.dynamodb.table import check_table
 from . import package, stack, template
-from .calls import Aws, join_lines, poll
-from .events import Journal
+from .adoption import import_table
+from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
+from .calls import Aws, name_stack, poll
 from .stack import DesiredStack, FollowOptions
 from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..core.reports import LimiterInfo
     from ..stores.dynamodb.client import Options
     from ..stores.port import Store
     from .events import Event
     from .stack import Stack
 
-_CHANGE_SET = "zae-limiter-adopt"
-_DELETIONS = 3
-"""How often the aggregator may write into the archive between its emptying and its end."""
-_MOST_OBJECTS = 1000
-"""So many one call deletes."""
+_UNPROTECTED = {"EnableDeletionProtection": "false"}
+_GUARDS = (
+    *("enable_deletion_protection", "pitr_recovery_days", "kms_key_arn"),
+    *("audit_archive_versioning", "audit_archive_lock_days", "audit_archive_lock_mode"),
+)
+"""Options that guard the data of a stack."""
 
 
 class Deployment(NamedTuple):
@@ -56,11 +58,12 @@ class Deployment(NamedTuple):
     stack: str
     """``created``, ``updated`` or ``unchanged``."""
     code: str | None
-    """``uploaded`` or ``unchanged``; None where there is no aggregator, or where nobody waited for one."""
+    """``uploaded``, ``unchanged`` or ``from S3``; None where there is no aggregator, or where nobody waited for one."""
     resources: Mapping[str, str]
     """What the stack says that it holds."""
 
 
+@name_stack
 def deploy(
     aws: Aws,
     name: str,
@@ -80,22 +83,65 @@ def deploy(
         wait: If False, only start the stack operation; a later `deploy` uploads the code.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
-    parameters = template.encode_parameters(name, options)
-    if not (options.enable_aggregator and options.enable_audit_archival):
-        check_archive_empty(aws, name)
+    options.check_stack_name(name)
+    parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
+    archives = options.enable_aggregator and options.enable_audit_archival
+    obsolete = [] if archives else list_empty_archives(aws, name)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
     wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free)
     watch = FollowOptions(progress)
     if adopt:
         import_table(aws, name, wanted, watch)
-    done = stack.apply(aws, name, wanted, watch, wait=wait)
     if not wait:
-        return Deployment(name, aws.region, done, None, {})
+        return Deployment(name, aws.region, stack.apply(aws, name, wanted, watch, wait=False), None, {})
+    done = _apply(aws, name, wanted, watch)
+    for bucket in obsolete:
+        delete_bucket(aws, bucket)
     uploaded = package.upload(aws, name) if options.enable_aggregator else None
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
+
+
+def _apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> str:
+    """Create or update the stack. A new table is protected last: a failed creation has to delete it."""
+    found = stack.find_own(aws, name)
+    is_new = found is None or found.is_dead
+    if not is_new or _UNPROTECTED.items() <= wanted.parameters.items():
+        return stack.apply(aws, name, wanted, watch)
+    done = stack.apply(aws, name, wanted._replace(parameters={**wanted.parameters, **_UNPROTECTED}), watch)
+    stack.apply(aws, name, wanted, watch)
+    return done
+
+
+def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
+
+    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    """
+    if options.region_in_iam_names is not None or not options.create_iam:
+        return options
+    present = _read_present(aws, name)
+    return replace(options, region_in_iam_names=present is None or present.region_in_iam_names is not False)
+
+
+def keep_guards(aws: Aws, name: str, options: StackOptions) -> StackOptions:
+    """Return the options with what guards the data of an existing stack, where they do not say otherwise.
+
+    Code that deploys when it starts does not turn off what an operator has turned on.
+    """
+    present, usual = _read_present(aws, name), StackOptions()
+    if present is None:
+        return options
+    unsaid = [field for field in _GUARDS if getattr(options, field) == getattr(usual, field)]
+    return replace(options, **{field: getattr(present, field) for field in unsaid})
+
+
+def _read_present(aws: Aws, name: str) -> StackOptions | None:
+    """Return the options of our stack of this name, or None; whose it is, is checked later."""
+    found = stack.describe(aws, name)
+    return None if found is None or found.is_dead or not found.is_managed else options_of(found)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -135,68 +181,18 @@ def _check_role(aws: Aws, options: StackOptions) -> None:
         return
 
 
-def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
-    """Import an existing table with its data into a new stack. Do nothing if the stack exists or the table does not.
-
-    The new stack holds the table only; the usual update then adds the other resources. An import sets no tags, so until
-    that update such a stack is recognised by its parameter `ManagedBy`.
-    """
-    found = stack.describe(aws, name)
-    if found is not None and found.status != stack.REVIEWED:
-        return
-    try:
-        table = aws.call("dynamodb", "describe_table", TableName=name)["Table"]
-    except InfrastructureNotFoundError:
-        return
-    check_table(table)
-    if found is None:
-        propose_import(aws, name, wanted)
-    journal = Journal(aws, _await_proposal(aws, name, watch))
-    journal.new()  # skips those of earlier operations
-    aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-    end = stack.follow(journal, watch)
-    if end.status != "IMPORT_COMPLETE":
-        raise stack.operation_error(name, "made of the table", end)
-
-
-def propose_import(aws: Aws, name: str, wanted: DesiredStack) -> None:
-    """Create the change set that imports the table."""
-    table = {"ResourceType": "AWS::DynamoDB::Table", "LogicalResourceId": "Table"}
-    request = {
-        **stack.stack_request(name, wanted._replace(template=template.table_template(), tags={})),
-        "ChangeSetName": _CHANGE_SET,
-        "ChangeSetType": "IMPORT",
-        "ResourcesToImport": [{**table, "ResourceIdentifier": {"TableName": name}}],
-    }
-    aws.call("cloudformation", "create_change_set", **request)
-
-
-def _await_proposal(aws: Aws, name: str, watch: FollowOptions) -> str:
-    """Wait until CloudFormation has checked the change set. Return the id of the new stack."""
-
-    def look() -> str | None:
-        found = aws.call("cloudformation", "describe_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
-        if found["Status"] == "FAILED":
-            aws.call("cloudformation", "delete_stack", StackName=name)
-            reason = join_lines(found.get("StatusReason", "CloudFormation gives no reason"))
-            raise StackOperationError(f"Table {name!r} cannot be imported into a stack: {reason}")
-        return str(found["StackId"]) if found["Status"] == "CREATE_COMPLETE" else None
-
-    busy = StackOperationError(f"CloudFormation is still checking table {name!r}; rerun to keep waiting.")
-    return poll(look, watch.pause, busy, first=0.5, looks=150)  # five minutes
-
-
 def stamp(aws: Aws, name: str, options: StackOptions) -> None:
     """Record what was deployed. The schema is recorded for a new table only: elsewhere an upgrade changes it."""
     client = open_client(name, blocking=True, region=aws.region, endpoint_url=aws.endpoint_url, profile=aws.profile)
     store = DynamoStore(client)
-    aggregator = __version__ if options.enable_aggregator else None
-    write = version.stamp(version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days))
+    aggregator = package.find_version(aws, name, options) if options.enable_aggregator else None
+    deployed = version.Deployed(aggregator=aggregator, audit_retention_days=options.audit_retention_days)
+    write = version.stamp(deployed)
     try:
         stamped, *older = run(store.read([version.KEY, *version.UNPREFIXED]))
         if stamped is None and any(older):
             return
-        if stamped is None and isinstance(run(store.commit([write._replace(guards=(ABSENT,))])), Committed):
+        if stamped is None and isinstance(run(store.commit(version.stamp_new(deployed))), Committed):
             return
         put = {attr: value for attr, value in write.put.items() if attr not in ("schema_version", "client_min_version")}
         run(store.commit([write._replace(put=put, remove=() if aggregator else ("lambda_version",))]))
@@ -208,7 +204,27 @@ def deploy_store(store: Store, options: StackOptions) -> Deployment:
     """Deploy the stack that ``store`` needs, under the store's own name and region."""
     told = _client_options(store, options)
     with Aws(told.region, told.endpoint_url, told.profile) as aws:
-        return deploy(aws, told.table, options)
+        return deploy(aws, told.table, keep_guards(aws, told.table, options))
+
+
+def delete_store(store: Store) -> None:
+    """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        delete(aws, told.table)
+
+
+def renew_aggregator(store: Store) -> str:
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    told = _client_options(store, None)
+    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        return package.upload(aws, told.table)
+
+
+def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterInfo]:
+    """Return the limiters that are deployed in the account, sorted by name."""
+    with Aws(region, endpoint_url) as aws:
+        return stack.find_limiters(aws)
 
 
 def check_store(store: Store, options: StackOptions) -> None:
@@ -216,16 +232,22 @@ def check_store(store: Store, options: StackOptions) -> None:
     template.check_options(_client_options(store, options).table, options)
 
 
-def _client_options(store: Store, options: StackOptions) -> Options:
+def _client_options(store: Store, options: StackOptions | None) -> Options:
     if not isinstance(store, DynamoStore):
         raise ValidationError("stack_options", options, f"is not supported on the {store.capabilities.name} store")
     return store.client.options
 
 
-def read_options(aws: Aws, name: str) -> StackOptions:
-    """Return the options of the deployed stack, or the defaults if there is none."""
+def read_options(aws: Aws, name: str, new: StackOptions | None = None) -> StackOptions:
+    """Return the options of the deployed stack.
+
+    Args:
+        aws: The account and region.
+        name: The name of the stack.
+        new: What to return if there is no stack; the defaults if None.
+    """
     found = stack.find_own(aws, name)
-    return StackOptions() if found is None or found.is_dead else options_of(found)
+    return (new or StackOptions()) if found is None or found.is_dead else options_of(found)
 
 
 def options_of(found: Stack) -> StackOptions:
@@ -233,21 +255,73 @@ def options_of(found: Stack) -> StackOptions:
     return replace(template.decode_options(found.parameters), tags=found.user_tags)
 
 
-def delete(aws: Aws, name: str, *, progress: Callable[[Event], object] | None = None) -> None:
-    """Delete the stack and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
+@name_stack
+def delete(
+    aws: Aws,
+    name: str,
+    *,
+    progress: Callable[[Event], object] | None = None,
+    wait: bool = True,
+    force: bool = False,
+) -> list[str]:
+    """Delete the stack and everything in it. Return the archives that Object Lock does not let anybody delete.
+
+    CloudFormation retains table and archive, so they are deleted first: an interrupted deletion can be repeated while
+    the stack is there.
+
+    Args:
+        aws: The account and region.
+        name: The name of the stack.
+        progress: Called with each event of the stack.
+        wait: If False, delete the data and only begin to delete the rest.
+        force: Also delete a protected table, and archived events that are locked in the mode GOVERNANCE.
+
+    Raises:
+        InfrastructureNotFoundError: The stack does not exist.
+        StackOperationError: It is protected.
+    """
     found = require_stack(aws, name)
-    check_unprotected(aws, found)
-    for left in reversed(range(_DELETIONS)):
+    check_unprotected(aws, found, force=force)
+    watch = FollowOptions(progress)
+    kept: list[str] = []
+    if stack.wait_until_idle(aws, found, watch):
+        for table in stack.list_resources(aws, found, "AWS::DynamoDB::Table"):
+            _delete_table(aws, table, force)
         for bucket in list_archives(aws, found):
-            empty_bucket(aws, bucket)
-        try:
-            stack.remove(aws, found, FollowOptions(progress))
-            break
-        except StackOperationError:
-            if not left or not any(_has_objects(aws, bucket) for bucket in list_archives(aws, found)):
-                raise
+            if read_lock_mode(found) == "COMPLIANCE" and has_objects(aws, bucket):
+                kept.append(bucket)
+            else:
+                delete_bucket(aws, bucket, bypass_lock=force and read_lock_mode(found) is not None)
+        stack.remove(aws, found, watch, wait=wait)
+    if not wait:
+        return kept
     # a running invocation can recreate the log group after CloudFormation has deleted it
     aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
+    return kept
+
+
+def read_lock_mode(found: Stack) -> str | None:
+    """Return the mode in which Object Lock keeps the archive of a stack, or None."""
+    options = options_of(found)
+    return None if options.audit_archive_lock_days is None else options.audit_archive_lock_mode
+
+
+def _delete_table(aws: Aws, table: str, force: bool) -> None:
+    """Delete a table and wait until it is gone."""
+
+    def look() -> bool | None:
+        try:
+            found = aws.call("dynamodb", "describe_table", TableName=table)["Table"]
+            if force and found.get("DeletionProtectionEnabled"):
+                aws.call("dynamodb", "update_table", TableName=table, DeletionProtectionEnabled=False)
+            elif found["TableStatus"] == "ACTIVE":
+                aws.call("dynamodb", "delete_table", TableName=table)
+        except InfrastructureNotFoundError:
+            return True
+        return None
+
+    busy = StackOperationError(f"Table {table!r} is still being deleted; rerun to keep waiting.")
+    poll(look, time.sleep, busy, looks=150)
 
 
 def require_stack(aws: Aws, name: str) -> Stack:
@@ -260,67 +334,30 @@ def require_stack(aws: Aws, name: str) -> Stack:
     return found
 
 
-def check_unprotected(aws: Aws, found: Stack) -> None:
-    """Raise `StackOperationError` if the stack or its table is protected against deletion."""
+def check_unprotected(aws: Aws, found: Stack, *, force: bool = False) -> None:
+    """Raise `StackOperationError` if the stack, its table or its archive is protected against deletion.
+
+    Args:
+        aws: The account and region.
+        found: The stack.
+        force: Check only what `delete` with ``force`` cannot delete either.
+    """
     if found.is_protected:
         raise StackOperationError(
             f"Stack {found.name!r} has termination protection; nothing was deleted. Turn it off with `aws "
             "cloudformation update-termination-protection --no-enable-termination-protection "
             f"--stack-name {found.name}`."
         )
+    if force:
+        return
     table = aws.call_if_allowed("dynamodb", "describe_table", TableName=found.name)
     if table is not None and table["Table"].get("DeletionProtectionEnabled"):
         raise StackOperationError(
-            f"Table {found.name!r} has deletion protection; nothing was deleted. Turn it off with "
-            f"`zae-limiter deploy --name {found.name} --disable-deletion-protection`."
+            f"Table {found.name!r} has deletion protection; nothing was deleted. `zae-limiter delete --force` deletes "
+            f"it all the same; `zae-limiter deploy --name {found.name} --no-deletion-protection` turns it off."
         )
-
-
-def list_archives(aws: Aws, found: Stack) -> list[str]:
-    """Return the buckets that the stack still has."""
-    return [
-        each["PhysicalResourceId"]
-        for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
-        for each in page["StackResourceSummaries"]
-        if each["ResourceType"] == "AWS::S3::Bucket" and each["ResourceStatus"] != "DELETE_COMPLETE"
-    ]
-
-
-def check_archive_empty(aws: Aws, name: str) -> None:
-    """Raise `StackOperationError` if an archive to be removed holds events: its bucket would be orphaned."""
-    found = stack.find_own(aws, name)
-    if found is None or found.is_dead:
-        return
-    for bucket in list_archives(aws, found):
-        try:
-            holds = _has_objects(aws, bucket)
-        except AccessDeniedError:  # whoever may not look leaves it to CloudFormation
-            continue
-        if holds:
-            raise StackOperationError(
-                f"The archive {bucket!r} of {name!r} holds audit events; nothing was changed. Keep it "
-                f"(--audit-archival), or copy what you need and run `aws s3 rm --recursive s3://{bucket}` first."
-            )
-
-
-def empty_bucket(aws: Aws, bucket: str) -> None:
-    """Delete every version of every object of a bucket."""
-    try:
-        for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
-            found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
-            objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
-            for start in range(0, len(objects), _MOST_OBJECTS):
-                batch = {"Objects": objects[start : start + _MOST_OBJECTS], "Quiet": True}
-                for failed in aws.call("s3", "delete_objects", Bucket=bucket, Delete=batch).get("Errors", ()):
-                    raise StackOperationError(
-                        f"The archive {bucket!r} could not be emptied: {failed.get('Key')}: {failed.get('Message')}"
-                    )
-    except InfrastructureNotFoundError:
-        return
-
-
-def _has_objects(aws: Aws, bucket: str) -> bool:
-    try:
-        return bool(aws.call("s3", "list_object_versions", Bucket=bucket, MaxKeys=1).get("Versions"))
-    except InfrastructureNotFoundError:
-        return False
+    if read_lock_mode(found) == "GOVERNANCE" and any(has_objects(aws, bucket) for bucket in list_archives(aws, found)):
+        raise StackOperationError(
+            f"The archive of {found.name!r} is locked (GOVERNANCE); nothing was deleted. `zae-limiter delete --force` "
+            "deletes it, with the permission s3:BypassGovernanceRetention."
+        )

@@ -114,7 +114,7 @@ class _HealthCheck:
         aws, name, errors = self._aws, self._name, self._errors
         answer = self._check("read", self._measure_read)
         table = self._check("table", self._read_table)
-        silent = errors and all(isinstance(error, RateLimiterUnavailable) for error in errors.values())
+        silent = errors and all(type(error) is RateLimiterUnavailable for error in errors.values())
         if answer is None and table is None and silent:  # further checks are pointless
             return Health(name, aws.region, False, Versions(__version__), self._troubles())
         found = self._check_in_stack("stack", self._read_stack)

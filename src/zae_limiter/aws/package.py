@@ -1,7 +1,8 @@
 """The Lambda package: the aggregator and the modules of ours that it imports, as a zip, built and uploaded.
 
 The same sources make the same bytes on every machine: names are sorted, times and permissions fixed, and nothing is
-compressed, as compressors differ. It is uploaded to the function directly, so that a stack needs no bucket for it.
+compressed, as compressors differ. It is pure Python, so it runs on every architecture. It is uploaded to the function
+directly, so that a stack needs no bucket for it; or to S3, from where other tools deploy it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._version import __version__
 from ..core.errors import StackOperationError
 from .calls import code_of, poll
 from .template import function_name
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
+    from ..core.stack_options import StackOptions
     from .calls import Aws
 
 AGGREGATOR = "zae_limiter_aggregator"
 _OURS = (AGGREGATOR, "zae_limiter")
+_VERSION = "zae-limiter-version"
+"""The metadata of a package in S3 that name its version."""
 
 
 class Module(NamedTuple):
@@ -121,8 +126,47 @@ def is_current(configuration: dict[str, Any]) -> bool:
     return bool(configuration["CodeSha256"] == sha256(_build_once()))
 
 
+def is_from_s3(configuration: dict[str, Any]) -> bool:
+    """Return whether the stack takes a function's code from S3."""
+    return bool(configuration.get("Environment", {}).get("Variables", {}).get("ZAE_LIMITER_CODE_SOURCE") == "s3")
+
+
+def find_version(aws: Aws, name: str, options: StackOptions) -> str | None:
+    """Return the version of the function's code; None if it comes from S3 and its object does not tell."""
+    if options.code_s3_bucket is None:
+        return __version__
+    if is_current(aws.call("lambda", "get_function_configuration", FunctionName=function_name(name))):
+        return __version__
+    version = {} if options.code_s3_version is None else {"VersionId": options.code_s3_version}
+    found = aws.call_if_allowed("s3", "head_object", Bucket=options.code_s3_bucket, Key=options.code_s3_key, **version)
+    return None if found is None else found.get("Metadata", {}).get(_VERSION)
+
+
+class StoredPackage(NamedTuple):
+    """A package in S3, and its digest as Lambda reports it."""
+
+    bucket: str
+    key: str
+    version: str | None
+    """None in a bucket without versioning."""
+    code_sha256: str
+
+
+def store(aws: Aws, bucket: str, key: str) -> StoredPackage:
+    """Upload this version's package to S3. A key that is empty or ends in ``/`` gets a name with version and digest."""
+    content = _build_once()
+    if not key or key.endswith("/"):
+        key = f"{key}zae-limiter-{__version__}-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    metadata = {_VERSION: __version__}
+    answer = aws.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, Metadata=metadata)
+    return StoredPackage(bucket, key, answer.get("VersionId"), sha256(content))
+
+
 def upload(aws: Aws, name: str) -> str:
-    """Upload this version's code unless the function has it. Return ``uploaded`` or ``unchanged``."""
+    """Upload this version's code unless the function has it, or has it from S3.
+
+    Return ``uploaded``, ``unchanged`` or ``from S3``.
+    """
     function = function_name(name)
     busy = StackOperationError(f"Too much contention on Lambda function {function!r}; deploy again later.")
 
@@ -138,7 +182,10 @@ def upload(aws: Aws, name: str) -> str:
                 raise
             return None
 
-    if is_current(poll(look, time.sleep, busy)):
+    present = poll(look, time.sleep, busy)
+    if is_from_s3(present):
+        return "from S3"
+    if is_current(present):
         return "unchanged"
     poll(send, time.sleep, busy)
     found = poll(look, time.sleep, busy)

@@ -20,6 +20,7 @@ from .template import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from .calls import Aws
 
@@ -32,6 +33,8 @@ REVIEWED = "REVIEW_IN_PROGRESS"
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
 _DELETED = "DELETE_COMPLETE"
+_ABSENT = ("DELETE_COMPLETE", "DELETE_SKIPPED", "CREATE_FAILED", "IMPORT_FAILED", "IMPORT_ROLLBACK_COMPLETE")
+"""States of resources that a stack does not have, or no longer."""
 _ROUNDS = 10
 """How often somebody else may be faster before we give up."""
 
@@ -49,6 +52,8 @@ class Stack(NamedTuple):
     tags: Mapping[str, str]
     outputs: Mapping[str, str]
     is_protected: bool
+    created_at: str = ""
+    updated_at: str | None = None
 
     @property
     def is_managed(self) -> bool:
@@ -117,11 +122,19 @@ def find_limiters(aws: Aws) -> list[LimiterInfo]:
         _parse_stack(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]
     ]
     found = [
-        LimiterInfo(each.name, aws.region, each.status, each.tags.get(VERSION_TAG), each.tags.get(SCHEMA_TAG))
+        LimiterInfo(
+            *(each.name, aws.region, each.status, each.tags.get(VERSION_TAG), each.tags.get(SCHEMA_TAG)),
+            creation_time=each.created_at,
+            last_updated_time=each.updated_at,
+        )
         for each in stacks
         if each.is_managed
     ]
     return sorted(found, key=lambda each: each.stack_name)
+
+
+def _spell_time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
 
 
 def _parse_stack(entry: Mapping[str, Any]) -> Stack:
@@ -134,6 +147,8 @@ def _parse_stack(entry: Mapping[str, Any]) -> Stack:
         tags={each["Key"]: each["Value"] for each in entry.get("Tags", ())},
         outputs={each["OutputKey"]: each["OutputValue"] for each in entry.get("Outputs", ())},
         is_protected=bool(entry.get("EnableTerminationProtection")),
+        created_at=_spell_time(entry.get("CreationTime")) or "",
+        updated_at=_spell_time(entry.get("LastUpdatedTime")),
     )
 
 
@@ -143,14 +158,26 @@ def find_own(aws: Aws, name: str) -> Stack | None:
     if found is not None and found.older_version:
         raise StackAlreadyExistsError(
             f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version neither "
-            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data."
+            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data.",
+            stack_name=name,
         )
     if found is not None and not found.is_managed:
         raise StackAlreadyExistsError(
             f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED_TAG}); "
-            "nothing was changed. Choose another name."
+            "nothing was changed. Choose another name.",
+            stack_name=name,
         )
     return found
+
+
+def list_resources(aws: Aws, found: Stack, kind: str) -> list[str]:
+    """Return the physical ids of the resources of a type that the stack has: neither failed nor deleted ones."""
+    return [
+        each["PhysicalResourceId"]
+        for page in aws.pages("cloudformation", "list_stack_resources", StackName=found.id)
+        for each in page["StackResourceSummaries"]
+        if each["ResourceType"] == kind and each["ResourceStatus"] not in _ABSENT
+    ]
 
 
 def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wait: bool = True) -> str:
@@ -165,7 +192,7 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
                 lost = describe(aws, name) is not None
             if not lost:
                 raise
-    raise StackOperationError(f"Too much contention on stack {name!r}; try again later.")
+    raise StackOperationError(f"Too much contention on stack {name!r}; try again later.", stack_name=name)
 
 
 def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:
@@ -192,13 +219,23 @@ def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, 
     return done
 
 
-def remove(aws: Aws, found: Stack, watch: FollowOptions) -> None:
-    """Delete a stack and wait until it is gone, after waiting for an operation in progress."""
-    if found.is_busy and _follow_on(aws, found, watch).status == _DELETED:
+def wait_until_idle(aws: Aws, found: Stack, watch: FollowOptions) -> bool:
+    """Wait for an operation in progress. Return whether the stack still exists."""
+    return not (found.is_busy and _follow_on(aws, found, watch).status == _DELETED)
+
+
+def remove(aws: Aws, found: Stack, watch: FollowOptions, *, wait: bool = True) -> None:
+    """Delete a stack and wait until it is gone, after waiting for an operation in progress.
+
+    Only begin to delete it if ``wait`` is False.
+    """
+    if not wait_until_idle(aws, found, watch):
         return
     journal = Journal(aws, found.id)
     journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "delete_stack", StackName=found.id)
+    if not wait:
+        return
     end = follow(journal, watch)
     if end.status != _DELETED:
         raise operation_error(found.name, "deleted", end)
@@ -231,7 +268,9 @@ def follow(journal: Journal, watch: FollowOptions) -> OperationEnd:
             return OperationEnd(found.status, found.reason, events + hidden)
         if waited > watch.patience:
             raise StackOperationError(
-                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting."
+                f"Stack {found.name!r} is still {found.status} after {waited:.0f} s; rerun to keep waiting.",
+                stack_name=found.name,
+                events=_list_fields(events),
             )
         watch.pause(pause)
         waited, pause = waited + pause, min(3.0, pause * 1.5)
@@ -254,13 +293,14 @@ def _wait_until_stable(aws: Aws, name: str, watch: FollowOptions) -> Stack | Non
         remove(aws, found, watch)
         return None
     if found is not None and not found.status.endswith("_COMPLETE"):
-        raise StackOperationError(describe_stuck(found))
+        raise StackOperationError(describe_stuck(found), stack_name=found.name, reason=found.reason)
     return found
 
 
 def describe_stuck(found: Stack) -> str:
     """Return what to do about a stack that allows no change."""
-    fix = f"remove it with `zae-limiter delete --name {found.name}`, then deploy again"
+    force = " --force" if found.status in ("ROLLBACK_FAILED", "CREATE_FAILED") else ""  # its table holds nothing yet
+    fix = f"remove it with `zae-limiter delete --name {found.name}{force}`, then deploy again"
     if found.status == "UPDATE_ROLLBACK_FAILED":
         fix = f"run `aws cloudformation continue-update-rollback --stack-name {found.name}`, then deploy again"
     reason = f": {found.reason}" if found.reason else ""
@@ -284,4 +324,9 @@ def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationEr
     reason = end.reason if event is None else f"{event.resource} ({event.type}): {event.reason}"
     blame = f": {reason}".rstrip(".") if reason else ""
     state = "rolled back" if end.status.endswith("ROLLBACK_COMPLETE") else f"left {end.status}"
-    return StackOperationError(f"Stack {name!r} was not {done}{blame}. It was {state}.")
+    message = f"Stack {name!r} was not {done}{blame}. It was {state}."
+    return StackOperationError(message, stack_name=name, reason=reason, events=_list_fields(end.events))
+
+
+def _list_fields(events: list[Event]) -> list[dict[str, Any]]:
+    return [event._asdict() for event in events]

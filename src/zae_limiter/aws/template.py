@@ -1,84 +1,22 @@
-"""The template, the names of its resources, and the options of a stack: checked, and converted to parameters and back.
+"""The template, the names of its resources, and the options of a stack as parameters and back.
 
-Every option except the tags is one parameter, named after it (``lambda_memory`` is ``LambdaMemory``), or a few that are
-derived from it. A parameter that a stack lacks, because an older template made it, has its default.
+A parameter that a stack lacks, because an older template made it, has its default.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..core import names
-from ..core.errors import ValidationError
-from ..core.limit import as_int
-from ..core.reports import StackOptions
-from ..records.usage import WINDOWS
+from ..core.stack_fields import BOUNDARY_NAME, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS
+from ..core.stack_iam import FORMATS
+from ..core.stack_options import StackOptions, function_name as function_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OURS = {"ManagedBy": "zae-limiter"}
 """The parameter that tells our stacks from those that others make of the template: unlike tags, an import sets it."""
-
-LOG_RETENTION_DAYS = (
-    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
-)
-"""The only retentions that CloudWatch Logs knows."""
-
-_OWN_TAGS = "zae-limiter:"
-"""What the tags begin with by which stacks are found again."""
-
-_COMPONENT_MAX = 8
-"""No role or policy of a stack will ever be called by a longer word than this."""
-
-_MOST_DAYS = 36_500
-RANGES = {
-    "usage_retention_days": (1, _MOST_DAYS),
-    "audit_retention_days": (1, _MOST_DAYS),
-    "pitr_recovery_days": (1, 35),
-    "lambda_timeout": (1, 900),
-    "lambda_memory": (128, 10_240),
-    "lambda_duration_threshold_pct": (1, 100),
-    "audit_archive_glacier_days": (1, _MOST_DAYS),
-}
-"""The least and the most of whole numbers, as AWS documents them."""
-
-_FLAGS = (
-    *("enable_aggregator", "enable_alarms", "enable_audit_archival", "enable_tracing"),
-    *("create_iam_roles", "create_iam", "enable_deletion_protection"),
-)
-_ARN = r"arn:aws[a-z-]*:{}:[a-z0-9-]*:(?:aws|\d{{12}}):{}\Z"
-_TOPIC = re.compile(_ARN.format("sns", r"[A-Za-z0-9_-]{1,256}(?:\.fifo)?"))
-_POLICY = re.compile(_ARN.format("iam", r"policy/[\x21-\x7e]{1,1024}"))
-_ROLE = re.compile(_ARN.format("iam", r"role/[A-Za-z0-9_+=,.@/-]{1,576}"))
-_ARNS = {
-    "alarm_sns_topic": (_TOPIC, "arn:aws:sns:us-east-1:123456789012:my-topic"),
-    "permission_boundary": (_POLICY, "arn:aws:iam::123456789012:policy/my-boundary"),
-    "aggregator_role_arn": (_ROLE, "arn:aws:iam::123456789012:role/my-role"),
-}
-_FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
-"""What the two parameters of a name format begin with, and the longest name that IAM allows."""
-_IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
-_FUNCTION_MAX = 64
-"""The longest name of a Lambda function."""
-_MOST_TAGS = 47
-_IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
-
-_THRESHOLD = "LambdaDurationThreshold"
-_MS_PER_PERCENT = 10
-"""One per cent of a second in milliseconds."""
-_NUMBER = (str, int)
-_FLAG = (lambda value: "true" if value else "false", lambda text: text == "true")
-_OPTIONAL = (lambda value: value or "", lambda text: text or None)
-_CODECS: dict[str, Any] = {
-    **dict.fromkeys((*RANGES, "log_retention_days"), _NUMBER),
-    **dict.fromkeys(_FLAGS, _FLAG),
-    **dict.fromkeys(_ARNS, _OPTIONAL),
-    "snapshot_windows": (str, str),
-    "pitr_recovery_days": (lambda days: str(days or 0), lambda text: int(text) or None),
-}
-"""How the text of a parameter is made of an option, and the option of the text."""
-_PARAMETERS = {name: name.title().replace("_", "") for name in _CODECS if name != "lambda_duration_threshold_pct"}
 
 
 def read_template() -> str:
@@ -93,11 +31,6 @@ def table_template() -> str:
     return f"{head}{heading}{table}\n"
 
 
-def function_name(name: str) -> str:
-    """Return the name of the aggregator's function in the stack called ``name``."""
-    return f"{name}-aggregator"
-
-
 def queue_name(name: str) -> str:
     """Return the name of the aggregator's dead-letter queue."""
     return f"{name}-aggregator-dlq"
@@ -109,128 +42,34 @@ def log_group(name: str) -> str:
 
 
 def encode_parameters(name: str, options: StackOptions) -> dict[str, str]:
-    """Return every parameter of the stack. Raise `ValidationError` for invalid options."""
-    check_options(name, options)
-    found = {parameter: _CODECS[option][0](getattr(options, option)) for option, parameter in _PARAMETERS.items()}
-    for option, (start, _) in _FORMATS.items():
-        found[f"{start}Prefix"], found[f"{start}Suffix"] = _split_format(getattr(options, option))
-    threshold = options.lambda_timeout * options.lambda_duration_threshold_pct * _MS_PER_PERCENT
-    return found | {_THRESHOLD: str(threshold)} | OURS
+    """Return every parameter of the stack. Raise `ValidationError` for options that do not fit its name."""
+    return options.to_parameters(name) | OURS
 
 
 def decode_options(parameters: Mapping[str, str]) -> StackOptions:
-    """Return the options of a stack from its parameters, without the tags."""
+    """Return the options of a stack from its parameters, without the tags.
+
+    A stack whose template did not know ``RegionInIamNames`` has names without it, and keeps them: other names would be
+    other roles and policies.
+    """
+    parameters = {"RegionInIamNames": "false", **parameters}
     given: dict[str, Any] = {
-        option: _CODECS[option][1](parameters[parameter])
-        for option, parameter in _PARAMETERS.items()
+        option: CODECS[option][1](parameters[parameter])
+        for option, parameter in PARAMETERS.items()
         if parameter in parameters
     }
-    for option, (start, _) in _FORMATS.items():
+    for option, (start, _) in FORMATS.items():
         format = f"{parameters.get(f'{start}Prefix', '')}{{}}{parameters.get(f'{start}Suffix', '')}"
         given[option] = None if format == "{}" else format
-    if _THRESHOLD in parameters:
+    if parameters.get(BOUNDARY_NAME):
+        given["permission_boundary"] = parameters[BOUNDARY_NAME]
+    if DURATION_THRESHOLD in parameters:
         timeout = given.get("lambda_timeout", StackOptions().lambda_timeout)
-        given["lambda_duration_threshold_pct"] = int(parameters[_THRESHOLD]) // (timeout * _MS_PER_PERCENT)
+        percent = int(parameters[DURATION_THRESHOLD]) // (timeout * MS_PER_PERCENT)
+        given["lambda_duration_threshold_pct"] = min(100, max(1, percent))  # other tools set any
     return StackOptions(**given)
 
 
 def check_options(name: str, options: StackOptions) -> None:
-    """Raise `ValidationError` for options that could not be deployed or would not work. The reason names the fix."""
-    names.stack(name)
-    if options.enable_aggregator is True and len(function_name(name)) > _FUNCTION_MAX:
-        most = _FUNCTION_MAX - len(function_name(""))
-        raise ValidationError(
-            "name",
-            name,
-            f"has {len(name)} characters, at most {most} are allowed with an aggregator, whose function is named "
-            "after it; shorten it, or set enable_aggregator=False (--no-aggregator)",
-        )
-    for flag in _FLAGS:
-        if not isinstance(getattr(options, flag), bool):
-            raise ValidationError(flag, getattr(options, flag), "must be True or False")
-    for field, (least, most) in RANGES.items():
-        value = getattr(options, field)
-        number = least if value is None and field == "pitr_recovery_days" else as_int(value)
-        if number is None or not least <= number <= most:
-            raise ValidationError(field, value, f"must be a whole number from {least} to {most}")
-    for field, (pattern, example) in _ARNS.items():
-        value = getattr(options, field)
-        if value is not None and not (isinstance(value, str) and pattern.match(value)):
-            raise ValidationError(field, value, f"must be an ARN such as {example}")
-    for field, (_, most) in _FORMATS.items():
-        _check_format(field, getattr(options, field), name, most)
-    _check_log_retention(options.log_retention_days)
-    windows = options.snapshot_windows
-    given = windows.split(",") if isinstance(windows, str) else []
-    if not given or not set(given) <= set(WINDOWS) or len(set(given)) < len(given):
-        reason = f'must be some of {", ".join(WINDOWS)}, each once: e.g. "hourly,daily"'
-        raise ValidationError("snapshot_windows", windows, reason)
-    _check_tags(options.tags)
-    _check_iam(options)
-
-
-def _check_log_retention(value: object) -> None:
-    days = as_int(value)
-    if days is None:
-        raise ValidationError("log_retention_days", value, "must be a whole number of days")
-    if days not in LOG_RETENTION_DAYS:
-        nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
-        raise ValidationError(
-            "log_retention_days", days, f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
-        )
-
-
-def _check_format(field: str, format: object, name: str, most: int) -> None:
-    """Check that a format makes valid IAM names: stack name, hyphen and one more word are put into it."""
-    if format is None:
-        return
-    if not isinstance(format, str) or format.count("{}") != 1:
-        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    prefix, suffix = _split_format(format)
-    if not _IN_IAM_NAMES.match(prefix + suffix):
-        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
-    longest = len(prefix + suffix) + len(name) + 1 + _COMPONENT_MAX
-    if longest > most:
-        raise ValidationError(
-            field,
-            format,
-            f"makes names of up to {longest} characters, IAM allows {most}; shorten it or the name of the stack",
-        )
-
-
-def _split_format(format: str | None) -> tuple[str, str]:
-    """Return what a name format puts before and after a name."""
-    prefix, _, suffix = (format or "{}").partition("{}")
-    return prefix, suffix
-
-
-def _check_tags(tags: object) -> None:
-    if tags is None:
-        return
-    if not isinstance(tags, Mapping):
-        raise ValidationError("tags", tags, "must map keys to values")
-    if len(tags) > _MOST_TAGS:
-        raise ValidationError("tags", len(tags), f"too many tags; a stack has room for {_MOST_TAGS} besides our own")
-    for key, value in tags.items():
-        for part, text, most in (("key", key, 128), ("value", value, 256)):
-            if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
-                raise ValidationError(
-                    "tags", text, f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
-                )
-        if key.lower().startswith(("aws:", _OWN_TAGS)):
-            raise ValidationError("tags", key, f"must not begin with aws: or {_OWN_TAGS}, which are reserved")
-
-
-def _check_iam(options: StackOptions) -> None:
-    if options.create_iam:
-        return
-    if options.create_iam_roles:
-        reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
-        raise ValidationError("create_iam_roles", True, reason)
-    if options.enable_aggregator and options.aggregator_role_arn is None:
-        raise ValidationError(
-            "aggregator_role_arn",
-            None,
-            "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
-            "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
-        )
+    """Raise `ValidationError` for options that could not be deployed under this name. The reason names the fix."""
+    options.check_stack_name(name)

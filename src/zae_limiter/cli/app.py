@@ -15,6 +15,7 @@ from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
 from .commands import Command, Group, Shell
+from .old_names import GONE, refuse
 from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -40,6 +41,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "deploy": "deploy:deploy",
         "list": "deploy:list_limiters",
         "upgrade": "status:upgrade",
+        "dead-letters": "dead_letters:dead_letters",
         "delete": "deploy:delete",
         "cfn-template": "deploy:cfn_template",
         "lambda-export": "deploy:lambda_export",
@@ -64,6 +66,8 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
+        if cmd_name in GONE:
+            return refuse(cmd_name)
         if cmd_name not in _WHERE:
             return None
         module, _, attribute = _WHERE[cmd_name].partition(":")

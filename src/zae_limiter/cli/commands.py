@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from ..sync import SyncRateLimiter, SyncRepository
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
+STACK = "ZAEL_STACK"
+NAMESPACE = "ZAEL_NAMESPACE"
+DEFAULT_STACK = "zae-limiter"
+_AWS_SETTINGS = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL")
+"""Variables of a shell that is set up for AWS: there a store that is not given is the stack of the default name."""
 _ALIKE = 0.7
 """How like a command a word has to be, from 0 to 1, to be taken for a slip."""
 
@@ -35,7 +40,7 @@ class Shell:
     stack_name: str | None = None
     region: str | None = None
     endpoint_url: str | None = None
-    namespace: str = "default"
+    namespace: str = field(default_factory=lambda: os.environ.get(NAMESPACE) or "default")
     as_json: bool = False
     warnings: list[str] = field(default_factory=list)
     """What the library has logged, for the command to tell where it matters."""
@@ -44,16 +49,14 @@ class Shell:
         """Open the store until the command ends. Raise `UsageError` if none was given."""
         from ..sync import SyncRepository
 
-        url = self.url
-        if url is None and self.stack_name is None:
+        url, name = self.url, self.stack_name
+        if url is None and name is None:
             url = os.environ.get(ENVIRONMENT) or None
-            if url is None:
-                raise click.UsageError(
-                    "No store was given. Pass --url sqlite:///limits.db, "
-                    f"or set it for all commands: export {ENVIRONMENT}=sqlite:///limits.db"
-                )
+            name = self._default_stack() if url is None else None
+            if name is None and os.environ.get(STACK) and not self.as_json:
+                note(f"the store is ${ENVIRONMENT}; ${STACK} is not used.")
         repository = SyncRepository(
-            url, name=self.stack_name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
+            url, name=name, region=self.region, endpoint_url=self.endpoint_url, namespace=self.namespace
         )
         if url is not None and not self.as_json:
             _note_store(url)
@@ -63,6 +66,24 @@ class Shell:
         context.call_on_close(lambda: logger.removeHandler(collector))
         logger.addHandler(collector)
         return repository
+
+    def stack(self) -> str:
+        """Return the name of the stack on AWS."""
+        return self.stack_name or os.environ.get(STACK) or DEFAULT_STACK
+
+    def _default_stack(self) -> str:
+        """Return the stack to use where no store was given. Raise `UsageError` if nothing points to AWS."""
+        if os.environ.get(STACK):
+            return self.stack()
+        if self.region or self.endpoint_url or any(map(os.environ.get, _AWS_SETTINGS)):
+            if not self.as_json:
+                note(f"no store was given: it is the stack {DEFAULT_STACK}. --name, --url or ${STACK} choose one.")
+            self.stack_name = DEFAULT_STACK  # said once
+            return DEFAULT_STACK
+        raise click.UsageError(
+            "No store was given. Pass --url sqlite:///limits.db, or on AWS --name my-app, "
+            f"or set it for all commands: export {ENVIRONMENT}=sqlite:///limits.db"
+        )
 
     def limiter(self) -> SyncRateLimiter:
         """Open a limiter over the store until the command ends."""
@@ -136,7 +157,9 @@ _STORE_OPTIONS = (
     _option(["--name", "-n", "stack_name"], metavar="NAME", help="The name of a DynamoDB stack, instead of --url."),
     _option(["--region"], metavar="REGION", help="Its AWS region."),
     _option(["--endpoint-url"], metavar="URL", help="Its AWS endpoint, e.g. of a local AWS."),
-    _option(["--namespace", "-N"], metavar="NAME", help="The namespace to work in.  [default: default]"),
+    _option(
+        ["--namespace", "-N"], metavar="NAME", help="The namespace to work in.  [default: $ZAEL_NAMESPACE, or default]"
+    ),
     _option(["--json", "as_json"], is_flag=True, help="Print JSON, errors too."),
 )
 
@@ -175,7 +198,7 @@ class Group(_WithStoreOptions, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their definition."""
-        return list(self.commands)
+        return [name for name, command in self.commands.items() if not command.hidden]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -24,6 +24,7 @@ from .arguments import (
 )
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
+from .old_names import Renamed, hide
 from .output import note, to_jsonable
 from .policies import find_unknown, read_entity_policies, spell_policies
 
@@ -50,7 +51,7 @@ metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be 
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A name for people.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="The entity above it, which must exist.")
-@click.option("--cascade", is_flag=True, help="Charge the parent too, and so on up.")
+@click.option("--cascade", cls=Renamed, old="/--no-cascade", is_flag=True, help="Charge the parent too, and so on up.")
 @metadata_option
 @principal_option
 def create(shell: Shell, **fields: Any) -> None:
@@ -68,7 +69,7 @@ def create(shell: Shell, **fields: Any) -> None:
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
-@click.option("--no-parent", is_flag=True, help="Remove the parent.")
+@click.option("--no-parent", cls=Renamed, old="--none", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
@@ -91,6 +92,9 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
         raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
+
+
+entity.add_command(hide(update), "set-parent")
 
 
 @entity.command()
@@ -294,9 +298,23 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
 
 
 @entity.command("list")
-@click.option("--resource", "-r", metavar="NAME", help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).")
 @click.option(
-    "--most", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="Show at most N entities."
+    "--resource",
+    "-r",
+    cls=Renamed,
+    old="--with-custom-limits",
+    metavar="NAME",
+    help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).",
+)
+@click.option(
+    "--most",
+    cls=Renamed,
+    old="--limit",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Show at most N entities.",
 )
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """List entities with limits of their own.
@@ -383,7 +401,7 @@ bucket_option = click.option("--resource", "-r", required=True, metavar="NAME", 
 @entity.command("top-up")
 @click.argument("entity_id")
 @bucket_option
-@amount_option("--add", "amounts", required=True, help="How many tokens of which limit; may be repeated.")
+@amount_option("--add", "-a", "amounts", required=True, help="How many tokens of which limit; may be repeated.")
 @expiry_option(
     "--expires", "expires_at", help="When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
 )

@@ -15,6 +15,7 @@ from ..manifest.parsing import parse_manifest
 from ..manifest.plans import decode_plan, encode_plan
 from .arguments import Decorator, combine, parse_limit
 from .commands import Group, Shell, principal_option, yes_option
+from .old_names import refuse, unused_option
 from .output import note, print_json, spell_count
 from .plan_view import show_plan, show_unified
 
@@ -47,17 +48,19 @@ def _file_option(*, required: bool) -> Decorator:
 _prune_option = click.option(
     "--prune", is_flag=True, help="Also remove limits of resources and entities that the file does not state."
 )
+_quiet_option = click.option("--quiet", "-q", is_flag=True, help="Only say how much would change.")
 _planning_options = combine(
     _file_option(required=True),
     _prune_option,
     click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is something to do."),
+    _quiet_option,
 )
 
 
 @limits.command("plan")
 @_planning_options
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan here, for apply --plan.")
-def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, out: Path | None) -> int:
+def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, quiet: bool, out: Path | None) -> int:
     """Show what apply would change.
 
     Exit codes: 0, or with --detailed-exitcode 2 if there is something to do; 24 for a file with mistakes, all of which
@@ -75,13 +78,13 @@ def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
     if shell.as_json:
         print_json(data)
     else:
-        show_plan(plan, str(file))
+        show_plan(plan, str(file), quiet=quiet)
     return _CHANGES if detailed_exitcode and plan.changes else 0
 
 
 @limits.command("diff")
 @_planning_options
-def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) -> int:
+def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, quiet: bool) -> int:
     """Show what apply would change as a unified diff.
 
     It has no colours, and nothing if there is nothing to do.
@@ -93,6 +96,8 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) 
     plan = _make_plan(shell, shell.repository(), file, prune)
     if shell.as_json:
         print_json(encode_plan(plan, shell.namespace))
+    elif quiet:
+        show_plan(plan, str(file), quiet=True)
     elif plan.changes:
         show_unified(plan, str(file))
     else:
@@ -110,6 +115,10 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool) 
     help="Apply this plan, made by plan --out, instead of a file.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; exit with 2 if there is something to do.")
+@_quiet_option
+@unused_option(
+    "--full", is_flag=True, why="every acquire sees the limits in force, so no bucket is left to be rewritten."
+)
 @yes_option
 @principal_option
 def apply_limits(
@@ -118,6 +127,7 @@ def apply_limits(
     prune: bool,
     planned: Path | None,
     dry_run: bool,
+    quiet: bool,
     yes: bool,
     principal: str | None,
 ) -> int:
@@ -141,7 +151,7 @@ def apply_limits(
         assert planned is not None  # one of both is
         plan, title = _read_plan(shell, planned), str(planned)
     if not shell.as_json:
-        show_plan(plan, title)
+        show_plan(plan, title, quiet=quiet)
     applied = 0
     if plan.changes and not dry_run:
         shell.confirm("Apply these changes?", yes)
@@ -179,6 +189,9 @@ def export_limits(shell: Shell, file: Path | None, format: str | None, yes: bool
         shell.confirm(f"Overwrite {file}?", yes)
     _write(file, write_document(data, chosen))
     shell.show({"file": str(file), **data}, f"Wrote {file}.")
+
+
+limits.add_command(refuse("limits cfn-template"))
 
 
 @limits.command("schema")

@@ -34,8 +34,11 @@ class Row(NamedTuple):
         return "+" if self.before is None else "-" if self.after is None else "~"
 
 
-def show_plan(plan: Plan, title: str) -> None:
-    """Print a plan in colours, and its summary."""
+def show_plan(plan: Plan, title: str, *, quiet: bool = False) -> None:
+    """Print a plan in colours and its summary, which is all if ``quiet`` is True."""
+    if quiet:
+        click.echo(summarize(plan, title))
+        return
     for subject, changes in groupby(plan.changes, key=lambda change: change.subject):
         group = list(changes)
         kinds = {change.kind for change in group}

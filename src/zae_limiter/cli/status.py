@@ -19,6 +19,8 @@ from .progress import show_upgrade
 
 if TYPE_CHECKING:
     from ..aws.health import Health
+    from ..aws.upgrade.changes import Change
+    from ..aws.upgrade.stragglers import Stragglers
     from ..aws.upgrade.upgrade import UpgradePlan, UpgradeResult
     from ..records.version import Deployed
 
@@ -26,6 +28,12 @@ _REMEDY = (
     "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "
     "What an upgrade has left can also be replaced with this version: set limits again, reset buckets."
 )
+_OLDER_STACK = (
+    "the stack is of {}, which this version does not change: its aggregator goes on counting in the old layout. "
+    "Stop it: `aws lambda put-function-concurrency --reserved-concurrent-executions 0 --function-name NAME-aggregator`"
+)
+_EXAMPLES = 3
+"""How many records are named of those that mean something else afterwards."""
 _SHOWN = 20
 """How many records that stay are named one by one."""
 
@@ -148,7 +156,7 @@ def check(shell: Shell) -> None:
     """Check whether client, data and aggregator are compatible.
 
     Nothing is changed. The exit code is 12 if the data need `upgrade`, 13 if this client is too old for them, 25 if an
-    upgrade has left records that it could not move.
+    upgrade has left records that it could not move, or older clients have written some since.
 
     Examples:
       zae-limiter check --name my-app --region us-east-1
@@ -157,8 +165,9 @@ def check(shell: Shell) -> None:
     from ..records.version import aggregator_warning
 
     deployed, error, versions, lines = _check_store(shell)
-    left = deployed.records_left or 0
-    problem = _describe_left(left) if error is None else message(error)
+    stragglers = _find_stragglers(shell, deployed) if error is None else None
+    unmoved = [_describe_left(deployed.records_left or 0), _describe_stragglers(stragglers)]
+    problem = (" ".join(filter(None, unmoved)) or None) if error is None else message(error)
     warning = aggregator_warning(deployed, __version__)
     data = {
         "compatible": problem is None,
@@ -166,6 +175,7 @@ def check(shell: Shell) -> None:
         "warning": warning,
         "client_version": __version__,
         **versions,
+        "stragglers": _straggler_data(stragglers),
     }
     compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
@@ -184,14 +194,43 @@ def _describe_left(left: int) -> str | None:
     )
 
 
+def _find_stragglers(shell: Shell, deployed: Deployed) -> Stragglers | None:
+    """Return what older clients have written since an upgrade, or None where the store has had no older layout."""
+    from ..stores.dynamodb.store import DynamoStore
+
+    store = shell.repository().store
+    if not isinstance(store, DynamoStore):
+        return None
+    from ..aws.upgrade.stragglers import find_stragglers
+    from ..runtime.blocking import run
+
+    return run(find_stragglers(store, deployed))
+
+
+def _describe_stragglers(found: Stragglers | None) -> str | None:
+    """Return what to do about records that older clients have written, or None if there are none."""
+    if found is None or not found.records:
+        return None
+    return (
+        f"Clients of zae-limiter 0.x have written {spell_count(found.records, 'record')} since the upgrade, of "
+        f"{', '.join(found.examples)}. Stop them and run `zae-limiter upgrade`, which subtracts what they took."
+    )
+
+
+def _straggler_data(found: Stragglers | None) -> dict[str, Any]:
+    return {} if found is None else {"records": found.records, "examples": list(found.examples)}
+
+
 def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str, str | None], dict[str, str | None]]:
     """Return the versions of the store, why this client cannot use it, and the versions for JSON and for people."""
+    from ..records.version import BEFORE_NAMESPACES
     from ..repository.backend import check_compatibility
     from ..runtime.blocking import run
 
     deployed, error = run(check_compatibility(shell.repository().store.read, shell.namespace))
     schema, client_min, aggregator, *_ = deployed
-    versions = {"schema_version": schema, "client_min_version": client_min, "lambda_version": aggregator}
+    stated = None if schema == BEFORE_NAMESPACES else schema
+    versions = {"schema_version": stated, "client_min_version": client_min, "lambda_version": aggregator}
     return deployed, error, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
 
 
@@ -240,8 +279,11 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, leave_r
         shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
         with show_upgrade(quiet=shell.as_json) as watch:
             done = work.run(plan, lambda_only=lambda_only, watch=watch)
+    left = 0 if done.data is None else len(done.data.refused)
     shell.show(_data(plan, done), _summary(done))
-    return REFUSED if done.data is not None and done.data.refused else 0
+    if left and not shell.as_json:
+        note(f"left where they were: {spell_count(left, 'record')}; `zae-limiter check` tells until they are gone")
+    return REFUSED if left else 0
 
 
 def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
@@ -252,19 +294,34 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
         rows.append(("aggregator", "update its code"))
     if plan.data is not None:
         rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
+        found = (
+            ("bucket", plan.data.merged, "merge"),
+            ("record", plan.data.superseded, "delete, as newer ones exist:"),
+        )
+        rows += [(kind, f"{todo} {count:,}") for kind, count, todo in found if count]
     if plan.version:
         rows.append(("version record", "write it"))
     refused = plan.refused
-    notes = [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
+    stragglers = _describe_stragglers(plan.stragglers)
+    notes = [] if stragglers is None else [stragglers]
+    notes += [] if plan.older_stack is None else [_OLDER_STACK.format(plan.older_stack)]
+    notes += [_describe_change(change) for change in plan.changes]
+    notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
         notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
     idle = (
         "Nothing can be done: what is left cannot be upgraded."
         if refused
-        else "Everything is up to date: nothing to do."
+        else "Everything is up to date: nothing to do. With --force every record is looked at."
     )
     text = Grid(("what", "to do"), rows) if rows else idle
     shell.show(_data(plan, None), text, *notes)
+
+
+def _describe_change(change: Change) -> str:
+    """Return what means something else after an upgrade, with some of the records."""
+    more = ", ..." if change.records > _EXAMPLES else ""
+    return f"changes: {change.what} ({change.records:,}: {', '.join(change.keys[:_EXAMPLES])}{more})"
 
 
 def _summary(done: UpgradeResult) -> Grid:
@@ -281,7 +338,8 @@ def _summary(done: UpgradeResult) -> Grid:
     cells = [(what, Cell(text, "green")) for what, text in rows]
     if refused:
         cells.append(("record", Cell(f"{refused:,} left where they are", "yellow")))
-    return Grid(("what", "done"), [*cells, ("version", Cell("up to date", "green"))])
+    version = Cell("not all of it is up to date", "yellow") if refused else Cell("up to date", "green")
+    return Grid(("what", "done"), [*cells, ("version", version)])
 
 
 def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
@@ -299,4 +357,7 @@ def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any
         "merged": 0 if report is None else report.merged,
         "superseded": 0 if report is None else report.superseded,
         "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
+        "changes": [] if plan is None else [change._asdict() for change in plan.changes],
+        "stragglers": _straggler_data(None if plan is None else plan.stragglers),
+        "older_stack": None if plan is None else plan.older_stack,
     }

@@ -17,6 +17,7 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
+from .old_names import Renamed
 from .output import note
 from .policies import spell_reset
 
@@ -52,10 +53,19 @@ class UsageQuery(NamedTuple):
 
 
 _usage_options = combine(
-    click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
+    click.option(
+        "--entity",
+        "-e",
+        "entity_id",
+        cls=Renamed,
+        old="--entity-id",
+        metavar="ID",
+        help="What this entity consumed.",
+    ),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
     click.option(
         "--window",
+        "-w",
         "window_type",
         type=click.Choice(WINDOWS),
         default=WINDOWS[0],
@@ -63,7 +73,7 @@ _usage_options = combine(
     ),
     moment_option("--start", "start_time", help="Only windows that begin then or later."),
     moment_option("--end", "end_time", help="Only windows that begin before."),
-    click.option("--plot", is_flag=True, help="A chart per limit; needs the extra plot."),
+    click.option("--plot", "-p", is_flag=True, help="A chart per limit; needs the extra plot."),
     click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for spreadsheets."),
 )
 """The options of all usage commands, which `read_options` reads."""
@@ -99,9 +109,10 @@ def usage() -> None:
 @_usage_options
 @click.option(
     "--limit",
+    "-l",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Show at most N windows.  [default: {DEFAULT_LIMIT}; with --plot all]",
+    help=f"Show at most N windows, the newest.  [default: {DEFAULT_LIMIT}; with --plot all]",
 )
 @click.option("--all", "everything", is_flag=True, help="Show all windows.")
 def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any) -> None:
@@ -130,7 +141,7 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
     else:
         shell.show(found, _snapshot_grid(found, nothing))
     if more and not shell.as_json:
-        note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or a later --start.")
+        note(f"{len(found):,} windows are shown, there may be more: use --all, a higher --limit or an earlier --end.")
 
 
 @usage.command(epilog=f"\b\nColumns of --csv, a line per limit:\n  {','.join(SUMMARY_COLUMNS)}")
@@ -191,7 +202,7 @@ def _print_quotas(shell: Shell, query: UsageQuery) -> None:
 def _read_snapshots(
     repository: SyncRepository, query: UsageQuery, most: int | None
 ) -> tuple[list[UsageSnapshot], bool]:
-    """Return the first ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
+    """Return the newest ``most`` snapshots, or all, oldest window first per resource, and if there may be more."""
     found: list[UsageSnapshot] = []
     next_key: str | None = None
     while True:

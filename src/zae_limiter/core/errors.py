@@ -7,8 +7,8 @@
     │   ├── ResourceDisabled             switched off: no retry-after
     │   └── LeaseExpiredError
     ├── InfrastructureError
-    │   ├── RateLimiterUnavailable       the store did not answer
-    │   ├── AccessDeniedError            the store knows us, and says no: never mistaken for an outage
+    │   ├── RateLimiterUnavailable       no decision: the store did not answer
+    │   │   └── AccessDeniedError        the store says no to us: no outage, so no unavailability policy covers it
     │   ├── CorruptRecordError           the store answered with something that is no record of ours
     │   ├── StackOperationError
     │   │   └── StackAlreadyExistsError
@@ -27,7 +27,8 @@
     │   ├── InvalidIdentifierError
     │   └── InvalidNameError
     ├── ManifestError                    a limits file with mistakes: all of them
-    └── PlanOutdatedError                others have changed what a plan is about
+    ├── PlanOutdatedError                others have changed what a plan is about
+    └── FanoutIncomplete                 of 0.17, never raised
 
 A refusal is never a failure and a failure never a refusal: ``except RateLimitExceeded`` catches
 only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows".
@@ -48,7 +49,7 @@ from .validation import (
 from .values import LimitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from .limit import Limit
@@ -90,11 +91,15 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):
     """At least one limit cannot grant the cost yet.
 
-    ``statuses`` are the limits of all levels, or a function that makes their fields when somebody looks.
+    ``statuses`` are the limits of all levels, or a function that makes their fields when somebody looks. ``contended``
+    says that it was for lost races only; no limiter of this version refuses for that.
     """
 
-    def __init__(self, statuses: Sequence[LimitStatus] | Callable[[], Sequence[StatusFields]]) -> None:
+    def __init__(
+        self, statuses: Sequence[LimitStatus] | Callable[[], Sequence[StatusFields]], *, contended: bool = False
+    ) -> None:
         self._statuses = statuses
+        self.contended = contended
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -113,7 +118,7 @@ class RateLimitExceeded(RateLimitError):
         return f"{type(self).__name__}({list(self.statuses)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.statuses,)
+        return type(self), (self.statuses,), {"contended": self.contended}
 
     @property
     def violations(self) -> list[LimitStatus]:
@@ -160,6 +165,7 @@ class RateLimitExceeded(RateLimitError):
         return {
             "error": "rate_limit_exceeded",
             "message": str(self),
+            "contended": self.contended,
             "kind": self.kind,
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "retry_after_seconds": seconds,
@@ -243,8 +249,32 @@ class LeaseExpiredError(RateLimitError):
     """The lease was used after its block had ended."""
 
 
-class InfrastructureError(ZAELimiterError):
+class _AboutSomething(ZAELimiterError):
+    """An error with a message and fields: those of its class, which have a value also where nobody knows better.
+
+    Args:
+        message: The text of the error.
+        **fields: Attributes of the class, by their names.
+    """
+
+    def __init__(self, message: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        for name, value in fields.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no field {name!r}")
+            setattr(self, name, value)
+
+
+class InfrastructureError(_AboutSomething):
     """An error of the store or of its deployment, not of the limits."""
+
+    stack_name: str | None = None
+    """The DynamoDB stack; None where it is not known, or the store is another one."""
+
+    @property
+    def table_name(self) -> str | None:
+        """The DynamoDB table, which is called like its stack."""
+        return self.stack_name
 
 
 class RateLimiterUnavailable(InfrastructureError):
@@ -267,15 +297,17 @@ class RateLimiterUnavailable(InfrastructureError):
         resource: str | None = None,
         stack_name: str | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, stack_name=stack_name)
         self.cause = cause
         self.entity_id = entity_id
         self.resource = resource
-        self.stack_name = stack_name
 
 
-class AccessDeniedError(InfrastructureError):
-    """Credentials are missing, invalid or lack a permission. No unavailability policy covers this."""
+class AccessDeniedError(RateLimiterUnavailable):
+    """Credentials are missing, invalid or lack a permission, so no decision could be made.
+
+    It is no outage: no unavailability policy covers it.
+    """
 
 
 class CorruptRecordError(InfrastructureError):
@@ -284,6 +316,11 @@ class CorruptRecordError(InfrastructureError):
 
 class StackOperationError(InfrastructureError):
     """A CloudFormation operation failed."""
+
+    reason: str = ""
+    """Why, as CloudFormation says it; empty where it says nothing."""
+    events: Sequence[Mapping[str, Any]] = ()
+    """The events of the failed operation, oldest first: ``resource``, ``type``, ``status``, ``reason``."""
 
 
 class StackAlreadyExistsError(StackOperationError):
@@ -297,9 +334,17 @@ class InfrastructureNotFoundError(InfrastructureError):
 class NamespaceNotFoundError(InfrastructureError):
     """No namespace of this name or id is registered."""
 
+    namespace_name: str = ""
+    """The name, or the id where it was looked for by that."""
+
 
 class NamespaceStateError(InfrastructureError):
     """The namespace is not in a state that allows the operation."""
+
+    namespace_name: str = ""
+    """Its name."""
+    state: str = ""
+    """Its state as it was read: ``active``, ``deleted`` or ``purging``."""
 
 
 class EntityError(ZAELimiterError):
@@ -343,16 +388,29 @@ class EntityVersionError(EntityError):
         return type(self), (self.entity_id, self.expected, self.actual)
 
 
-class VersionError(ZAELimiterError):
+class VersionError(_AboutSomething):
     """Client and stored data are not compatible."""
+
+    client_version: str | None = None
+    """The version of this library."""
+    schema_version: str | None = None
+    """The version of the stored data; None where they tell none."""
 
 
 class VersionMismatchError(VersionError):
     """The stored data need an upgrade."""
 
+    lambda_version: str | None = None
+    """The version of the aggregator, where it is known."""
+    can_auto_update: bool = False
+    """Always False: no client upgrades data by itself, `zae-limiter upgrade` does."""
+
 
 class IncompatibleSchemaError(VersionError):
     """This client cannot read the stored schema."""
+
+    migration_guide_url: str | None = None
+    """Where the way to it is described."""
 
 
 class RateLimiterClosedError(ZAELimiterError, RuntimeError):
@@ -363,3 +421,12 @@ class RateLimiterClosedError(ZAELimiterError, RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
+
+
+class FanoutIncomplete(ZAELimiterError):
+    """Never raised: the error of 0.17 for a switch that is stored but not yet in every bucket, where none is here."""
+
+
+PermissionDenied = AccessDeniedError
+StackCreationError = StackOperationError
+"""The names of 0.17 and of 0.10."""

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 from . import names
-from .validation import ValidationError
+from .validation import (
+    MAX_AMOUNT as MAX_AMOUNT,
+    MAX_PERIOD_SECONDS as MAX_PERIOD_SECONDS,
+    ValidationError,
+    as_int as as_int,
+    seconds as seconds,
+    whole as whole,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -16,61 +22,10 @@ if TYPE_CHECKING:
     from .calendar import Calendar
     from .schedule import ScheduleEntry
 
-MAX_AMOUNT = 10**12
-"""Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
-
-MAX_PERIOD_SECONDS = 10 * 366 * 86_400
-"""Longest refill period: ten years."""
-
-
 MAX_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: no later one has a date."""
 _MOST_MS = 250_000_000_000_000
 """How far from 1970 an instant may be for which a schedule is asked: it has a date in every time zone, also before."""
-
-
-def whole(field: str, value: object, least: int, most: int, unit: str = "") -> int:
-    """Return ``value`` as a plain int, or raise a `ValidationError` that names ``field``.
-
-    Whatever has ``__index__`` is a whole number, integers of numpy too; floats, texts and booleans are not. ``unit`` is
-    what it counts, for the message.
-    """
-    number = value if type(value) is int else as_int(value)
-    if number is None:
-        counted = f" of {unit}" if unit else ""
-        raise ValidationError(field, value, f"must be a whole number{counted}, not {type(value).__name__}")
-    if not least <= number <= most:
-        raise ValidationError(field, value, f"must be between {least} and {most}")
-    return number
-
-
-def as_int(value: object) -> int | None:
-    """Return a whole number as a plain int, None for what is not one.
-
-    >>> as_int(3), as_int(3.0), as_int(True), as_int("3")
-    (3, None, None, None)
-    """
-    if type(value) is int:
-        return value
-    if isinstance(value, bool):
-        return None
-    try:
-        return int(index(value))  # type: ignore[arg-type]  # what the except is for
-    except TypeError:
-        return None
-
-
-def seconds(field: str, value: object, *, zero: bool) -> float:
-    """Return a duration in seconds.
-
-    Raise `ValidationError` unless it is finite and above 0, or 0 if ``zero`` allows it.
-    """
-    number = value if isinstance(value, float) else as_int(value)
-    if number is None:
-        raise ValidationError(field, value, f"must be a number of seconds, not {type(value).__name__}")
-    if not 0 <= number <= MAX_PERIOD_SECONDS or (number == 0 and not zero):
-        raise ValidationError(field, value, f"must be {'0 or more' if zero else 'above 0'} and finite, in seconds")
-    return number
 
 
 _REQUIRED = ("name", "capacity", "refill_amount", "refill_period_seconds")
@@ -283,15 +238,28 @@ class Limit:
         period, kept = -(-calendar.longest_ms // 1000), check_floors(floors)
         return cls(name, capacity, amount, period, calendar, soft, kept, check_alerts(alerts))
 
-    def with_schedule(self, entries: Iterable[ScheduleEntry]) -> Limit:
+    def with_schedule(self, schedule: Iterable[ScheduleEntry]) -> Limit:
         """Return the limit with other numbers at certain times; without any for an empty list.
 
-        The first of ``entries`` whose pattern matches is in force, the limit itself while none does. Where that
+        The first entry of ``schedule`` whose pattern matches is in force, the limit itself while none does. Where that
         changes, a raise keeps the tokens that there are, and a cut clamps them.
         """
         from .schedule import check_schedule
 
-        return replace(self, schedule=check_schedule(entries))
+        return replace(self, schedule=check_schedule(schedule))
+
+    def with_reset_schedule(self, reset_schedule: Iterable[Calendar]) -> Limit:
+        """Return the quota with other windows: those that the one entry of ``reset_schedule`` begins.
+
+        `ScheduleEntry.reset` makes it; one cron expression can name several times.
+        """
+        entries = tuple(reset_schedule)
+        if self.calendar is None:
+            raise ValidationError("reset_schedule", entries, "is for a quota; make one with Limit.quota(cron=...)")
+        if len(entries) != 1:
+            raise ValidationError("reset_schedule", entries, "must hold one entry; join the times in one expression")
+        found = Limit.quota(self.name, self.refill_amount, cron=entries[0].cron, tz=entries[0].tz)
+        return replace(self, calendar=found.calendar, refill_period_seconds=found.refill_period_seconds)
 
     def in_force(self, instant_ms: int) -> Limit:
         """Return what the limit is at an instant, in milliseconds since the epoch, without its schedule."""
@@ -366,6 +334,22 @@ class Limit:
         return "rate" if self.calendar is None else "quota"
 
     @property
+    def is_quota(self) -> bool:
+        """Whether it is an allowance per window."""
+        return self.calendar is not None
+
+    @property
+    def reset_schedule(self) -> tuple[Calendar, ...]:
+        """The cron expression that begins the windows of a quota, with ``cron`` and ``tz``; none for other limits."""
+        return (self.calendar,) if self.calendar is not None and self.calendar.cron else ()
+
+    @property
+    def reset_after_seconds(self) -> int | None:
+        """The length of the windows of a quota that begin with their first use; None for other limits."""
+        first_use = self.calendar is not None and self.calendar.unit == names.FIRST_USE
+        return self.refill_period_seconds if first_use else None
+
+    @property
     def rollover(self) -> int:
         """Return the tokens that a quota keeps beyond the allowance of one window; 0 for a rate."""
         return 0 if self.calendar is None else self.capacity - self.refill_amount
@@ -412,6 +396,14 @@ class Limit:
         floors = check_floors(data.get("floors"))
         alerts, schedule = check_alerts(data.get("alerts")), read_schedule(data.get("schedule") or ())
         return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors, alerts, schedule)
+
+    @classmethod
+    def from_bucket_state(cls, state: Any) -> Limit:
+        """Return the limit that a bucket, a `BucketState`, was last written under, as far as the bucket knows it."""
+        capacity, amount = state.capacity_milli // 1000, state.refill_amount_milli // 1000
+        if state.calendar is None:
+            return cls(state.limit_name, capacity, amount, state.refill_period_ms // 1000)
+        return cls.quota(state.limit_name, amount, every=state.calendar, rollover=capacity - amount)
 
 
 def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
@@ -488,7 +480,7 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
     except TypeError:
         raise ValidationError(field, limits, "must be a list of Limit values") from None
     if not given:
-        raise ValidationError(field, limits, "must hold at least one limit")
+        raise ValidationError(field, limits, "must hold at least one limit; delete stored limits instead")
     by_name: dict[str, Limit] = {}
     for limit in given:
         if not isinstance(limit, Limit):

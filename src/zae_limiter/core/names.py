@@ -29,6 +29,9 @@ FIRST_USE = "first-use"
 ADDRESS_TAG = "ip:"
 """The prefix of entity ids that are addresses of clients. The middleware makes them, and anybody may."""
 
+USAGE_WINDOWS = ("hourly", "daily", "monthly")
+"""The kinds of windows over which usage is counted, the finest first."""
+
 MAX_DEPTH = 8
 """Most levels of a hierarchy, the entity itself included."""
 
@@ -128,8 +131,8 @@ def limit_name(value: object, field: str = "name") -> str:
 
 
 def namespace(value: object, field: str = "namespace") -> str:
-    """Check a namespace name: a letter, then letters, digits, ``_ - .``."""
-    return _name(value, field, _PLAIN, "'_', '-' and '.'")
+    """Check a namespace name: a letter, then letters, digits, ``_ - .``. Return it as a plain string."""
+    return str(_name(value, field, _PLAIN, "'_', '-' and '.'"))
 
 
 def stack(value: object, field: str = "name") -> str:
@@ -153,3 +156,18 @@ def check_ancestry(entity_id: str, ancestors: Sequence[str], height: int = 1) ->
     if len(ancestors) + height > MAX_DEPTH:
         path = " -> ".join(ancestors)
         raise ValidationError("parent_id", parent, f"would make the hierarchy deeper than {MAX_DEPTH} levels: {path}")
+
+
+def validate_identifier(value: str, field_name: str = "entity_id") -> None:
+    """Raise `InvalidIdentifierError` that names ``field_name`` unless ``value`` is an entity id."""
+    entity_id(value, field_name)
+
+
+def validate_name(value: str, field_name: str = "name") -> None:
+    """Raise `InvalidNameError` that names ``field_name`` unless ``value`` is a name of a limit."""
+    limit_name(value, field_name)
+
+
+def validate_resource(value: str, field_name: str = "resource") -> None:
+    """Raise `InvalidNameError` that names ``field_name`` unless ``value`` is a name of a resource."""
+    resource(value, field_name)

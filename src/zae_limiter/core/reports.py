@@ -1,15 +1,15 @@
-"""Values of the public API that are seldom needed: reports, and the options of a deployment.
+"""Values of the public API that are seldom needed: reports.
 
 Nothing that an acquire loads imports this at once: creating these classes would take a good part of its time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .bucket import MILLI
-from .limit import as_int, whole
+from .bucket import MILLI, Rule
+from .limit import whole
 from .validation import ValidationError
 from .values import LimitStatus
 
@@ -140,6 +140,25 @@ class BucketState:
     credits: tuple[Credit, ...] = ()
     total_overdrawn_milli: int = 0
 
+    @classmethod
+    def from_limit(cls, entity_id: str, resource: str, limit: Limit, now_ms: int) -> BucketState:
+        """Return the full bucket of a limit as of ``now_ms``."""
+        capacity, amount, period_ms, *_ = Rule.of(limit)
+        calendar = limit.calendar
+        text, start_ms = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
+        whose = (entity_id, resource, limit.name)
+        return cls(*whose, capacity, now_ms, capacity, amount, period_ms, 0, text, start_ms)
+
+    @property
+    def tokens(self) -> int:
+        """The whole tokens as they are stored, rounded down."""
+        return self.tokens_milli // MILLI
+
+    @property
+    def capacity(self) -> int:
+        """The ceiling in whole tokens."""
+        return self.capacity_milli // MILLI
+
 
 @dataclass(frozen=True, slots=True)
 class BucketOperationResult:
@@ -230,11 +249,17 @@ class ResourceCapacity:
 class CacheStats:
     """Statistics of the config cache of a repository."""
 
-    hits: int
-    misses: int
-    size: int
+    hits: int = 0
+    misses: int = 0
+    size: int = 0
     """Of how many entities something is remembered, also that they have nothing."""
-    ttl_seconds: float
+    ttl_seconds: float = 0
+    local_rejections: int = 0
+    """Always 0: refusals that need no call are not counted."""
+
+    def as_dict(self) -> dict[str, float]:
+        """Return a form for JSON, with ``ttl`` for ``ttl_seconds``."""
+        return {name.removesuffix("_seconds"): value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +289,50 @@ class BackendStats:
 
 @dataclass(frozen=True, slots=True)
 class LimiterInfo:
-    """A deployed limiter, as discovery finds it: its stack, region, stack status and versions."""
+    """A deployed limiter, as discovery finds it: its stack, region, stack status, versions, and times as RFC 3339."""
 
     stack_name: str
     region: str
     status: str
     version: str | None = None
     schema_version: str | None = None
+    creation_time: str = ""
+    last_updated_time: str | None = None
+
+    @property
+    def user_name(self) -> str:
+        """The name that a user gave it, which is that of its stack."""
+        return self.stack_name
+
+    @property
+    def stack_status(self) -> str:
+        """The status of its stack."""
+        return self.status
+
+    @property
+    def lambda_version(self) -> str | None:
+        """The version that deployed the aggregator; `Repository.status` tells that of its code."""
+        return self.version
+
+    @property
+    def stack_type(self) -> str | None:
+        """Always None: there is one kind of stack."""
+        return None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the last operation on the stack has succeeded."""
+        return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether an operation is in progress."""
+        return "IN_PROGRESS" in self.status
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the last operation has failed or was rolled back."""
+        return "FAILED" in self.status or "ROLLBACK" in self.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,66 +358,6 @@ class Status:
     client_version: str
     clock_skew_ms: int = 0
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StackOptions:
-    """The options of a CloudFormation deployment.
-
-    Attributes:
-        snapshot_windows: The kinds of usage windows, separated by commas: ``hourly``, ``daily``, ``monthly``.
-        usage_retention_days: For how many days usage is kept.
-        audit_retention_days: For how many days audit events stay in the table.
-        enable_aggregator: Deploy the function that counts usage.
-        pitr_recovery_days: Days of point-in-time recovery; None for none.
-        log_retention_days: For how many days the function's log is kept.
-        lambda_timeout: The function's timeout in seconds.
-        lambda_memory: The function's memory in MB.
-        enable_alarms: Deploy CloudWatch alarms.
-        alarm_sns_topic: The ARN of the topic for alarms.
-        lambda_duration_threshold_pct: Alarm when the function takes this percentage of its timeout.
-        permission_boundary: The ARN of the permission boundary of all roles.
-        role_name_format: The format of role names, e.g. ``team-{}``.
-        policy_name_format: The format of policy names.
-        enable_audit_archival: Archive expired audit events in S3.
-        audit_archive_glacier_days: After how many days archived events move to Glacier.
-        enable_tracing: Trace the function with X-Ray.
-        create_iam_roles: Create roles for applications, administrators and readers.
-        create_iam: Create policies, and the role of the function.
-        aggregator_role_arn: The ARN of an existing role for the function.
-        enable_deletion_protection: Protect the table against deletion.
-        tags: Tags of the stack.
-    """
-
-    snapshot_windows: str = "hourly,daily"
-    usage_retention_days: int = 90
-    audit_retention_days: int = 90
-    enable_aggregator: bool = True
-    pitr_recovery_days: int | None = None
-    log_retention_days: int = 30
-    lambda_timeout: int = 60
-    lambda_memory: int = 256
-    enable_alarms: bool = True
-    alarm_sns_topic: str | None = None
-    lambda_duration_threshold_pct: int = 80
-    permission_boundary: str | None = None
-    role_name_format: str | None = None
-    policy_name_format: str | None = None
-    enable_audit_archival: bool = True
-    audit_archive_glacier_days: int = 90
-    enable_tracing: bool = False
-    create_iam_roles: bool = False
-    create_iam: bool = True
-    aggregator_role_arn: str | None = None
-    enable_deletion_protection: bool = False
-    tags: Mapping[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        """Convert whole numbers of any type to int. Invalid options are rejected on deployment."""
-        for each in fields(self):
-            number = as_int(getattr(self, each.name))
-            if number is not None:
-                object.__setattr__(self, each.name, number)
 
 
 @dataclass(frozen=True, slots=True)

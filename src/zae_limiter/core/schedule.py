@@ -75,6 +75,11 @@ class ScheduleEntry:
         fields = ("cron", "tz", "scale", *_ABSOLUTE)
         return {field: getattr(self, field) for field in fields if getattr(self, field) is not None}
 
+    @staticmethod
+    def reset(cron: str, tz: str = "UTC") -> Calendar:
+        """Return windows that begin when ``cron`` fires by the clocks of ``tz``, for `Limit.with_reset_schedule`."""
+        return Calendar.of(tz=tz, cron=cron)
+
     @classmethod
     def parse(cls, text: str) -> ScheduleEntry:
         """Return the entry of a text as `text` writes it. Raise `ValidationError` for anything else."""

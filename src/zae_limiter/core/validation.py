@@ -1,8 +1,15 @@
-"""The root of all errors, and the errors of invalid input, which the values of `core` raise themselves."""
+"""The root of all errors, those of invalid input, which the values of `core` raise themselves; checks of numbers."""
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
+
+MAX_AMOUNT = 10**12
+"""Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
+
+MAX_PERIOD_SECONDS = 10 * 366 * 86_400
+"""Longest refill period: ten years."""
 
 
 class ZAELimiterError(Exception):
@@ -35,3 +42,47 @@ class InvalidIdentifierError(ValidationError):
 
 class InvalidNameError(ValidationError):
     """An invalid name of a resource, limit, namespace or stack."""
+
+
+def whole(field: str, value: object, least: int, most: int, unit: str = "") -> int:
+    """Return ``value`` as a plain int, or raise a `ValidationError` that names ``field``.
+
+    Whatever has ``__index__`` is a whole number, integers of numpy too; floats, texts and booleans are not. ``unit`` is
+    what it counts, for the message.
+    """
+    number = value if type(value) is int else as_int(value)
+    if number is None:
+        counted = f" of {unit}" if unit else ""
+        raise ValidationError(field, value, f"must be a whole number{counted}, not {type(value).__name__}")
+    if not least <= number <= most:
+        raise ValidationError(field, value, f"must be between {least} and {most}")
+    return number
+
+
+def as_int(value: object) -> int | None:
+    """Return a whole number as a plain int, None for what is not one.
+
+    >>> as_int(3), as_int(3.0), as_int(True), as_int("3")
+    (3, None, None, None)
+    """
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(index(value))  # type: ignore[arg-type]  # what the except is for
+    except TypeError:
+        return None
+
+
+def seconds(field: str, value: object, *, zero: bool) -> float:
+    """Return a duration in seconds.
+
+    Raise `ValidationError` unless it is finite and above 0, or 0 if ``zero`` allows it.
+    """
+    number = value if isinstance(value, float) else as_int(value)
+    if number is None:
+        raise ValidationError(field, value, f"must be a number of seconds, not {type(value).__name__}")
+    if not 0 <= number <= MAX_PERIOD_SECONDS or (number == 0 and not zero):
+        raise ValidationError(field, value, f"must be {'0 or more' if zero else 'above 0'} and finite, in seconds")
+    return number

@@ -38,6 +38,8 @@ class AuditAction(enum.StrEnum):
     ENTITY_CREATED = "entity_created"
     ENTITY_UPDATED = "entity_updated"
     ENTITY_DELETED = "entity_deleted"
+    ENTITY_PARENT_CHANGED = "entity_parent_changed"
+    """Of tables that 0.17 has written; here `ENTITY_UPDATED` says it."""
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     LIMITS_APPLIED = "limits_applied"
@@ -58,7 +60,7 @@ class Entity:
 
     Attributes:
         id: The id.
-        name: A name for people.
+        name: A name for people; the id where it was given none.
         parent_id: The entity above it.
         cascade: Whether an acquire also charges the parent.
         metadata: Anything that JSON can represent.
@@ -73,6 +75,10 @@ class Entity:
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     created_at: str = ""
     version: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name is None:
+            object.__setattr__(self, "name", self.id)
 
     @property
     def is_child(self) -> bool:
@@ -132,6 +138,17 @@ class LimitStatus:
         return calendar.moment(calendar.start(calendar.index(now_ms) + 1))
 
     @property
+    def resets_at_ms(self) -> int | None:
+        """The same in milliseconds since the epoch."""
+        resets_at = self.resets_at
+        return None if resets_at is None else round(resets_at.timestamp() * 1000)
+
+    @property
+    def soft(self) -> bool:
+        """Whether the limit only counts and never refuses."""
+        return self.limit.soft
+
+    @property
     def deficit(self) -> int:
         """The number of tokens that are missing."""
         return max(0, self.requested - self.available)
@@ -153,6 +170,7 @@ class LimitStatus:
             "kind": self.limit.kind,
             "soft": self.limit.soft,
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
+            "resets_at_ms": self.resets_at_ms,
         }
 
 
@@ -178,6 +196,17 @@ class AuditEvent:
     resource: str | None = None
     details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, without those that are None or empty."""
+        data = {name: getattr(self, name) for name in self.__match_args__} | {"details": dict(self.details)}
+        return {name: value for name, value in data.items() if value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AuditEvent:
+        """Return the event of a dictionary made by `to_dict`. Raise KeyError if a field is missing."""
+        required = (data["event_id"], data["timestamp"], data["action"], data["entity_id"])
+        return cls(*required, data.get("principal"), data.get("resource"), data.get("details") or {})
+
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
@@ -196,6 +225,16 @@ class Namespace:
     status: str
     created_at: str
     deleted_at: str | None = None
+
+    @property
+    def namespace_id(self) -> str:
+        """The same as `id`."""
+        return self.id
+
+    def __getitem__(self, field: str) -> str | None:
+        """Return a field by its name, as of the dictionaries of 0.17."""
+        found: str | None = getattr(self, {"namespace": "name"}.get(field, field))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +267,28 @@ class BackendCapabilities:
     never_cancels: bool = False
     """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. So an acquire
     needs no task of its own."""
+
+    @property
+    def supports_audit_logging(self) -> bool:
+        """Always True: every store keeps the audit log."""
+        return True
+
+    @property
+    def supports_usage_snapshots(self) -> bool:
+        """Whether usage is counted, by the writes that consume or by a stream."""
+        return self.change_stream or self.usage_retention_days > 0
+
+    @property
+    def supports_infrastructure_management(self) -> bool:
+        """Whether a stack can be deployed for it; it is what a stream of changes needs."""
+        return self.change_stream
+
+    @property
+    def supports_change_streams(self) -> bool:
+        """Whether changes can be followed by a stream."""
+        return self.change_stream
+
+    @property
+    def supports_batch_operations(self) -> bool:
+        """Always True: every store reads and writes several records at once."""
+        return True

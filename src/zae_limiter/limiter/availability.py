@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..core.errors import RateLimiterUnavailable
+from ..core.errors import AccessDeniedError, RateLimiterUnavailable
 from ..core.values import OnUnavailable
 from ..forks import protect
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
@@ -73,6 +73,8 @@ class StoreAvailability:
         self, error: RateLimiterUnavailable, policy: OnUnavailable | None, deadline: Deadline, answers: int
     ) -> None:
         """Note that an acquire was not decided, which began when there were ``answers``."""
+        if isinstance(error, AccessDeniedError):  # it has answered
+            return
         if self.is_up:
             self.is_up = False
             self._tell(STORE_UNAVAILABLE, "store unavailable: %s", error, zae_error_type=type(error).__name__)

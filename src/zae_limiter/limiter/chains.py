@@ -66,18 +66,17 @@ class Chains:
     async def find(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
         """Return the remembered chain, resolved anew if it may be out of date."""
         known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
-        return known or await self.resolve(entity_id, resource, given, deadline)
+        if known is not None:
+            return known
+        return await self.resolve(entity_id, resource, given, await self.begin(entity_id, resource, deadline))
 
     async def resolve(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
         """Resolve level by level; each costs at most one read, which brings its bucket along. Join several resources.
 
+        The deadline is from `begin`.
         On a store that suspends, those of an event loop who need the same chain at once come one after the other, in
         the order in which they came: the first of them reads, the others find what it has read.
         """
-        names.entity_id(entity_id)
-        if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
-            for each in resource if isinstance(resource, tuple) else (resource,):
-                names.resource(each)
         if isinstance(resource, tuple):
             work = partial(self._resolve_several, entity_id, resource, given, deadline)
         else:
@@ -127,6 +126,17 @@ class Chains:
                     self._last_seen.of(key).show(bucket.inspect(key, image), self._backend.clock.now_ms())
             if not missing:
                 return
+
+    async def begin(self, entity_id: str, resource: Resource, deadline: Deadline) -> Deadline:
+        """Return the deadline for `resolve`: all of its time if the store was not prepared for calls until now.
+
+        Raise `ValidationError` for names that nobody can have.
+        """
+        names.entity_id(entity_id)
+        if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
+            for each in resource if isinstance(resource, tuple) else (resource,):
+                names.resource(each)
+        return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
 
     def _find(self, name: Name) -> Chain | None:
         return self.known(*name, self._backend.clock.now_ms())

@@ -72,7 +72,7 @@ class InPlace:
             return None
         # As `Chains.known`.
         if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
-            chain = run(self._chains.resolve(*name, self._backend.deadline(options.timeout)))
+            chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
         else:
             self._cache.hits += 1
         if len(chain.homes) != 1:

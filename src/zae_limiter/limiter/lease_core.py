@@ -16,7 +16,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..core.bucket import MILLI
-from ..core.errors import LeaseExpiredError, RateLimiterUnavailable, ValidationError, ZAELimiterError
+from ..core.errors import (
+    AccessDeniedError,
+    LeaseExpiredError,
+    RateLimiterUnavailable,
+    ValidationError,
+    ZAELimiterError,
+)
 from ..core.limit import MAX_AMOUNT, Limit
 from ..core.values import LimitStatus
 from ..forks import protect
@@ -224,8 +230,8 @@ class LeaseCore:
         return () if self._grant is None else (self._grant, *self._extra)
 
     def _degrade(self, error: RateLimiterUnavailable) -> None:
-        """Count against no limit, or raise ``error``, as the unavailability policy says."""
-        if self._limiter._availability.blocks(self._options.policy):
+        """Count against no limit, or raise ``error``, as the unavailability policy says; it covers no denied access."""
+        if self._limiter._availability.blocks(self._options.policy) or isinstance(error, AccessDeniedError):
             error.entity_id, error.resource = self._entity_id, self._own_resources[0]
             error.stack_name = getattr(self._limiter._backend.store, "stack_name", None)
             raise error
@@ -387,6 +393,8 @@ class LeaseCore:
         for grant, delta in shares:
             try:
                 await self._settle_grant(grant, delta, deadline)
+            except AccessDeniedError:
+                raise
             except RateLimiterUnavailable as error:
                 message = "settlement lost, the estimate stays charged: %s"
                 tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta))

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import seconds, whole
 from ..forks import after_fork
-from ..repository.backend import LimiterBackend
+from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
+from ..repository.ignored import read_earlier, warn_ignored
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
+from ..repository.stacks import StackOperations
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known
@@ -30,19 +32,21 @@ from .waiting import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
-    from ..core.reports import StackOptions
+    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
+    from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
     from .chain import Chain
     from .grant import Grant
     from .lease_core import LeaseCore
 
 
-class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations):
+class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `Repository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
@@ -53,6 +57,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
     `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
+    ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
+    for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
+    and those that have no effect are told by a `DeprecationWarning`.
     Entity and config operations work here as on the repository.
     """
 
@@ -61,29 +68,32 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     def __init__(
         self,
         repository: Repository | Store | str | None = None,
-        *,
         name: str | None = None,
         region: str | None = None,
         endpoint_url: str | None = None,
         stack_options: StackOptions | None = None,
         on_unavailable: OnUnavailable | str | None = None,
+        *,
         speculative_writes: bool = True,
-        bucket_ttl_refill_multiplier: int = 7,
+        bucket_ttl_refill_multiplier: int | None = None,
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
         atomic: bool = False,
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
+        **earlier: Unpack[EarlierOptions],
     ) -> None:
+        on_unavailable = read_earlier(earlier, on_unavailable)
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
-        multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, 1_000_000)
-        refusal_ttl = seconds("refusal_ttl", refusal_ttl, zero=True)
         self._backend = LimiterBackend(self.repository)
+        multiplier = self._backend.bucket_ttl_multiplier
+        if bucket_ttl_refill_multiplier is not None:
+            multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
         self._clock = self._backend.clock
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = speculative_writes
-        self._refusal_ttl_ms = int(refusal_ttl * 1000)
+        self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
         self._options = OptionChecks(self._backend.store.capabilities, on_unavailable, self._timeout, atomic)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
@@ -109,6 +119,11 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with a Repository")
         return given
+
+    @property
+    def name(self) -> str | None:
+        """The name of the DynamoDB stack; None on other stores."""
+        return self.stack_name
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -140,6 +155,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         priority: str | None = None,
         *,
         also: Mapping[str, Mapping[str, int]] | None = None,
+        use_stored_limits: bool = False,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -147,7 +163,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         ``consume`` is not given; or ``also`` has those besides ``resource``. `Lease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
-        limits have for it untouched.
+        limits have for it untouched. ``use_stored_limits`` has no effect: they are used where ``limits`` are not given.
 
         >>> import asyncio
         >>> from zae_limiter import Limit
@@ -160,7 +176,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None or type(resource) is not str:
+        if consume is None or also is not None or type(resource) is not str or use_stored_limits:
+            warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
             if len(costs) > 1:
@@ -174,9 +191,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
         return Lease(self, entity_id, resource, cost, options)
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return self._backend.deadline(self._timeout)
+        return await self._backend.begin(self._timeout)
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
@@ -199,7 +216,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain = await self._chains.resolve(*name, deadline)
+                chain = await self._chains.resolve(*name, deadline := await self._chains.begin(*name[:2], deadline))
                 now_ms = self._clock.now_ms()
             for limit_name in cost:
                 if limit_name not in chain.names:
@@ -256,6 +273,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if availability.is_open:
             self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
         try:
+            deadline = await self._chains.begin(*name[:2], deadline)
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, cost, self._clock.now_ms(), deadline)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from ..core.errors import (
+    AccessDeniedError,
     CapacityExceeded,
     RateLimiterUnavailable,
     RateLimitExceeded,
@@ -182,7 +183,7 @@ def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
         return "never" if isinstance(error, CapacityExceeded) else "refused"
     if isinstance(error, ResourceDisabled):
         return "disabled"
-    if isinstance(error, RateLimiterUnavailable):
+    if isinstance(error, RateLimiterUnavailable) and not isinstance(error, AccessDeniedError):
         return "unavailable_blocked" if blocks else "unavailable_allowed"
     return None if isinstance(error, ValidationError) else "failed"
 

@@ -14,12 +14,14 @@ from ..core.limit import Limit
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
+from ..repository.ignored import warn_ignored
 from .amounts import check_amounts, check_known
 from .chains import join
 from .options import check_override
 
 if TYPE_CHECKING:
-    from ..core.reports import Availability, LevelStatus, ResourceCapacity
+    from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
+    from ..repository.repository import Repository
     from ..runtime.deadline import Deadline
     from .chain import Chain, Override
     from .chains import Chains
@@ -29,17 +31,25 @@ if TYPE_CHECKING:
 class QueryOperations(Operations):
     """Questions that take nothing."""
 
+    repository: Repository
     _chains: Chains
     _engine: Engine
 
     async def available(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None, priority: str | None = None
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
     ) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
-        for others is not counted as left.
+        for others is not counted as left. ``use_stored_limits`` has no effect.
         """
+        warn_ignored({"use_stored_limits": use_stored_limits})
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         left: dict[str, int] = {}
         for status in statuses(chain.readings(now_ms), {}, now_ms):
@@ -54,12 +64,16 @@ class QueryOperations(Operations):
         needed: Mapping[str, int],
         limits: Sequence[Limit] | None = None,
         priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
         ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written. ``priority`` is that of the request.
+        stored ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no
+        effect.
         """
+        warn_ignored({"use_stored_limits": use_stored_limits})
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
@@ -69,6 +83,10 @@ class QueryOperations(Operations):
             raise error
         return wait_for(readings, cost, now_ms) / MILLI
 
+    @overload
+    async def get_status(self) -> Status: ...
+
+    @overload
     async def get_status(
         self,
         entity_id: str,
@@ -76,16 +94,29 @@ class QueryOperations(Operations):
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
         priority: str | None = None,
-    ) -> list[LevelStatus]:
+    ) -> list[LevelStatus]: ...
+
+    async def get_status(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
+    ) -> Status | list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
+        Without ``entity_id`` and ``resource`` it is the status of the store, as `Repository.status` returns it.
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
         name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
         """
         from ..core.reports import LevelStatus
 
+        if entity_id is None and resource is None:
+            return await self.repository.status()
         cost = {} if needed is None else check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
+        whose = (names.entity_id(entity_id), names.resource(resource))
+        chain, now_ms = await self._read_chain(*whose, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
         if needed is None:
             cost = dict.fromkeys(chain.names, MILLI)
@@ -143,7 +174,7 @@ class QueryOperations(Operations):
         costs = _check_needs(resource, needed)
         entities = entity_id if isinstance(entity_id, list | tuple) else [entity_id]
         given = check_override(limits, priority)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._read_chains(
             [(names.entity_id(who), what) for who in entities for what in costs], given, deadline
         )
@@ -177,7 +208,7 @@ class QueryOperations(Operations):
         """Return whether the store answers within ``timeout`` seconds."""
         self._backend.runtime.check_running()
         try:
-            await self._backend.read([keys.namespace(self._backend.namespace_name)], self._backend.deadline(timeout))
+            await self._backend.read([keys.namespace(self._backend.namespace_name)], await self._backend.begin(timeout))
         except RateLimiterUnavailable:
             return False
         return True
@@ -197,7 +228,7 @@ class QueryOperations(Operations):
         """
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
-        deadline = self._deadline()
+        deadline = await self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
         return await self._follow(chain, deadline, stores_limits=stores_limits)
 

@@ -29,7 +29,7 @@ def export_data(stored: Stored) -> dict[str, Any]:
     resources: dict[str, Any] = {}
     entities: dict[str, Any] = {entity_id: {} for entity_id in sorted(stored.entities)}
     for entity_id, entity in sorted(stored.entities.items()):
-        given = {"name": entity.name, "parent": entity.parent_id}
+        given = {"name": None if entity.name == entity_id else entity.name, "parent": entity.parent_id}
         entities[entity_id] |= {field: value for field, value in given.items() if value is not None}
         entities[entity_id]["cascade"] = entity.cascade
     for (whose, resource), config in sorted(stored.levels.items(), key=lambda each: str(each[0])):

@@ -106,7 +106,9 @@ class Query(NamedTuple):
     """A range of records in key order.
 
     ``gsi`` None reads the table by its keys; ``"GSI1"`` ... ``"GSI4"`` by the attributes ``GSI1PK``, ``GSI1SK``.
-    ``after`` is the cursor of the page before. ``start`` and ``end`` bound the sort key, both included.
+    ``after`` is the cursor of the page before. ``start`` and ``end`` bound the sort key, both included. A store whose
+    clients can be confined to a namespace leaves out records whose keys do not begin with ``namespace``: such a client
+    can still write any index attribute, and so put a record of its own into the range of others.
     """
 
     pk: str
@@ -117,6 +119,7 @@ class Query(NamedTuple):
     descending: bool = False
     start: str | None = None
     end: str | None = None
+    namespace: str = ""
 
 
 class Page(NamedTuple):

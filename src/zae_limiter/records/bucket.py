@@ -188,6 +188,9 @@ def full_at(image: Image) -> int:
     return latest if CREDITS not in image else max(latest, last_expiry(image))
 
 
+_OLDER = "If a client of zae-limiter 0.x wrote it, `zae-limiter upgrade --force` takes it over with its tokens. "
+
+
 @lru_cache(maxsize=1024)
 def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
@@ -205,8 +208,9 @@ def inspect(key: Key, image: Image) -> Image:
             wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
+        older = "" if CONFIG_VERSION in image else _OLDER
         raise CorruptRecordError(
-            f"The bucket {key.pk} holds invalid values: {', '.join(wrong)}. Repair it with "
+            f"The bucket {key.pk} holds invalid values: {', '.join(wrong)}. {older}Repair it with "
             f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
     return image

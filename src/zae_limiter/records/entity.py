@@ -23,7 +23,7 @@ def encode(ns: str, entity: Entity) -> dict[str, Any]:
         "version": entity.version,
         "GSI4PK": ns,
         "GSI4SK": keys.pk_entity(ns, entity.id),
-        "name": entity.name,
+        "name": None if entity.name == entity.id else entity.name,
         "parent_id": entity.parent_id,
     }
     if entity.parent_id is not None:

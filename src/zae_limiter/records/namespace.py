@@ -68,6 +68,6 @@ def end_purge(namespace: Namespace) -> Write:
 def decode(image: Image) -> Namespace:
     """Return the namespace of either record. Raise `VersionMismatchError` if a client of an older layout wrote it."""
     if not is_present(image):
-        raise mismatch("was written by a client of an older layout")
+        raise mismatch("has a namespace in the older layout of zae-limiter 0.x")
     known = image["name"], image["namespace_id"], image["status"], image["created_at"]
     return Namespace(*known, image.get("deleted_at"))

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
+from ..core.names import USAGE_WINDOWS
 from . import keys
 from .algebra import Guards, Image, Write
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..core.reports import UsageSnapshot
 
-WINDOWS = ("hourly", "daily", "monthly")
+WINDOWS = USAGE_WINDOWS
 USAGE_RETENTION_DAYS = 90
 """For how long usage is kept where nobody says otherwise, counted from the end of its window."""
 EVENTS = "total_events"

@@ -5,9 +5,13 @@
     lambda_version          the version of the aggregator that was deployed, where there is one
     audit_retention_days    how long audit events are kept
     records_left            how many records the last upgrade could not move and has left where they were
+    resources_moved         the resources of the buckets that upgrades have moved from before namespaces
 
 It stands in the registry, so one read brings it along with the namespace. A store without one has the present schema.
 Schemas of the same major number can be used by all clients of that number; a lower one waits for `zae-limiter upgrade`.
+
+A second record stands where clients from before namespaces look: those that know their own version (0.8 and 0.9) refuse
+to work beside it, where they would take the table for an empty one of theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
 from . import keys
-from .algebra import Key, Write, drop_none
+from .algebra import ABSENT, Key, Write, drop_none
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +38,9 @@ UNFINISHED = "0.0.0"
 """The schema of a store whose upgrade has begun and is not done."""
 
 UNPREFIXED = tuple(Key("SYSTEM#", sk) for sk in (keys.VERSION, keys.CONFIG, keys.RESOURCES))
-"""Records that only a store of the time before namespaces has."""
+"""Records that a store of the time before namespaces has; the first of them also keeps clients of that time out."""
+
+BEFORE_NAMESPACES = "the layout of zae-limiter 0.1 to 0.9, from before namespaces"
 
 _TEXT = (
     r"v?(?P<numbers>\d{1,9}(?:\.\d{1,9}){0,3})"
@@ -55,16 +61,43 @@ class Deployed(NamedTuple):
     aggregator: str | None = None
     audit_retention_days: int | None = None
     records_left: int | None = None
+    resources_moved: str | None = None
 
 
 KEY = Key(keys.REGISTRY, keys.VERSION)
 """The key of the record."""
+AGGREGATOR = "lambda_version"
+"""The attribute with the version of the aggregator."""
 
 
 def stamp(deployed: Deployed) -> Write:
     """Return the write that stores it; what is None stays as it was."""
-    attributes = ("schema_version", "client_min_version", "lambda_version", "audit_retention_days", "records_left")
+    attributes = (
+        *("schema_version", "client_min_version", "lambda_version", "audit_retention_days", "records_left"),
+        "resources_moved",
+    )
     return Write(KEY, (), drop_none(dict(zip(attributes, deployed, strict=True))))
+
+
+def refuse_older() -> Write:
+    """Return the write that makes clients from before namespaces refuse the store, if they know their own version.
+
+    They compare the schema only where the oldest client is not newer than they are.
+    """
+    versions = {"schema_version": SCHEMA_VERSION, "client_min_version": OLDEST_CLIENT}
+    return Write(UNPREFIXED[0], (), versions, remove=("data",))
+
+
+def stamp_new(deployed: Deployed) -> list[Write]:
+    """Return the writes of both version records of a new store, unless it has one."""
+    return [write._replace(guards=(ABSENT,)) for write in (stamp(deployed), refuse_older())]
+
+
+def refuses_older(image: Image | None) -> bool:
+    """Return whether the version record without a namespace is the one of `refuse_older`, not of an older client."""
+    if image is None or _match(image.get("schema_version")) is None:
+        return False
+    return major(image["schema_version"]) >= _OWN_LAYOUT
 
 
 def decode(image: Image | None) -> Deployed:
@@ -73,6 +106,7 @@ def decode(image: Image | None) -> Deployed:
         return Deployed()
     schema, client_min = image.get("schema_version", SCHEMA_VERSION), image.get("client_min_version", OLDEST_CLIENT)
     aggregator, days, left = (image.get(attr) for attr in ("lambda_version", "audit_retention_days", "records_left"))
+    moved = image.get("resources_moved")
     versions = {"schema_version": schema, "client_min_version": client_min}
     if aggregator is not None:
         versions["lambda_version"] = aggregator
@@ -86,7 +120,7 @@ def decode(image: Image | None) -> Deployed:
         raise CorruptRecordError(
             f"The version record {' '.join(KEY)} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
         )
-    return Deployed(schema, client_min, aggregator, days, left)
+    return Deployed(schema, client_min, aggregator, days, left, moved if isinstance(moved, str) else None)
 
 
 def _match(text: object) -> re.Match[str] | None:
@@ -133,21 +167,32 @@ def check(deployed: Deployed, client: str) -> None:
     if found > _OWN_LAYOUT:
         raise IncompatibleSchemaError(
             f"The store has schema {deployed.schema}; zae-limiter {client} knows schema {SCHEMA_VERSION}. "
-            f"Install zae-limiter {deployed.client_min} or later."
+            f"Install zae-limiter {deployed.client_min} or later.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if order(client) < order(deployed.client_min):
         raise IncompatibleSchemaError(
-            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one."
+            f"The store needs zae-limiter {deployed.client_min} or later; this is {client}. Install a later one.",
+            client_version=client,
+            schema_version=deployed.schema,
         )
     if found < _OWN_LAYOUT:
         unfinished = deployed.schema == UNFINISHED
-        raise mismatch("is in the middle of an upgrade" if unfinished else f"has schema {deployed.schema}")
+        layout = f"has the layout of zae-limiter 0.x, schema {deployed.schema}"
+        versions = {"schema_version": deployed.schema, "lambda_version": deployed.aggregator}
+        raise mismatch("is in the middle of an upgrade" if unfinished else layout, client_version=client, **versions)
+
+
+def is_before_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> bool:
+    """Return whether a store holds data from before namespaces that no upgrade has moved."""
+    return stamped is None and any(older) and not refuses_older(older[0])
 
 
 def check_has_namespaces(stamped: Image | None, older: Sequence[Image | None]) -> None:
     """Raise `VersionMismatchError` for data from before namespaces, unless an upgrade has moved them."""
-    if stamped is None and any(older):
-        raise mismatch("holds data of the time before namespaces")
+    if is_before_namespaces(stamped, older):
+        raise mismatch(f"has {BEFORE_NAMESPACES}")
 
 
 def aggregator_warning(deployed: Deployed, client: str) -> str | None:
@@ -160,9 +205,15 @@ def aggregator_warning(deployed: Deployed, client: str) -> str | None:
     )
 
 
-def mismatch(what: str) -> VersionMismatchError:
-    """Return the error of data that need an upgrade."""
+def is_aggregator_older(deployed: Deployed, client: str) -> bool:
+    """Return whether the aggregator has an older version than the client."""
+    return deployed.aggregator is not None and order(deployed.aggregator) < order(client)
+
+
+def mismatch(what: str, **fields: str | None) -> VersionMismatchError:
+    """Return the error of data that need an upgrade; ``fields`` are its versions, where they are known."""
     return VersionMismatchError(
-        f"The store {what}; this client needs schema {SCHEMA_VERSION}: "
-        "run `zae-limiter upgrade` with the name of this table."
+        f"The store {what}; this client needs the layout of zae-limiter 1.0: "
+        "run `zae-limiter upgrade` with the name of this table.",
+        **fields,
     )

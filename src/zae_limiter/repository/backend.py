@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .._version import __version__
 from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
@@ -18,7 +19,7 @@ from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Replaceable, UpdatesInPlace
+from ..stores.port import Preparable, Replaceable, UpdatesInPlace
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
+BUCKET_TTL_MULTIPLIER = 7
+"""How many times the time that it takes to fill, an unused bucket is kept."""
+MAX_MULTIPLIER = 1_000_000
+"""The most that this may be."""
 MAX_PAGE = 10_000
 """Most records of one page."""
 MAX_COMMIT = 100
@@ -52,22 +57,28 @@ class Backend:
         timeout: float | None,
         prepare: Callable[[], Awaitable[None]] | None = None,
         max_cached_keys: int = MAX_CACHED_KEYS,
+        bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
     ) -> None:
         """Open a backend; ``prepare`` is called before the store is first used."""
         self.store = store
         self.runtime = runtime
         self.prepared = None if prepare is None else Once(runtime, prepare)
+        self.unprepared = store.prepare if isinstance(store, Preparable) else None
+        """What the store needs before its first call; None once that is there."""
         self.clock: Clock = store.clock
         self.namespace_name = namespace_name
         self.timeout = store.capabilities.timeout if timeout is None else timeout
         self.stopwatch = stopwatch(self.clock)
         self.max_cached_keys = max_cached_keys
+        self.bucket_ttl_multiplier = bucket_ttl_multiplier
         self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
         self.last_seen = LastSeenBuckets(max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.has_records = store.has_records if isinstance(store, UpdatesInPlace) else None
         """Whether there is anything in a partition, where the store can tell at once."""
         self.closed = False
+        self._views: WeakSet[Backend] = WeakSet()
+        self._is_view = False
         self._namespace_id: str | None = None
         self._warned = False
         if isinstance(store, Replaceable):
@@ -81,6 +92,14 @@ class Backend:
         """Return the deadline of a call that begins now."""
         return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
 
+    async def begin(self, seconds: float | None = None) -> Deadline:
+        """Return the deadline of a call that begins as soon as the store is prepared for calls."""
+        if self.unprepared is not None:
+            self.check_usable()
+            await self.unprepared()
+            self.unprepared = None
+        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
+
     def check_usable(self) -> None:
         """Raise RuntimeError where the caller cannot wait for the store, `RateLimiterClosedError` after `close`."""
         self.runtime.check_running()
@@ -88,14 +107,30 @@ class Backend:
             raise RateLimiterClosedError
 
     async def close(self) -> None:
-        """Close the store, and refuse whatever begins from now on; closing twice is fine.
+        """Close the store, and refuse whatever begins from now on; closing twice is fine, and a view closes nothing.
 
         With the cached config goes every remembered chain of levels, so that an acquire has to come to `ns` first.
         """
         self.runtime.check_running()
-        self.closed = True
-        self.cache.clear()
+        if self._is_view:
+            return
+        for each in (self, *self._views):
+            each.closed = True
+            each.cache.clear()
         await self.store.close()
+
+    def view(self, namespace_name: str, bucket_ttl_multiplier: int) -> Backend:
+        """Return a backend of another namespace over the same store, which is usable until this one is closed."""
+        options = (self.cache.ttl_seconds, self.timeout, None, self.max_cached_keys, bucket_ttl_multiplier)
+        made = Backend(self.store, self.runtime, namespace_name, *options)
+        made.prepared, made.closed, made._is_view, made._views = self.prepared, self.closed, True, self._views
+        self._views.add(made)
+        return made
+
+    @property
+    def namespace_id(self) -> str | None:
+        """The id of the namespace; None before its first use."""
+        return self._namespace_id
 
     async def ns(self, deadline: Deadline) -> str:
         """Return the id of the namespace; the default one is registered on first use.
@@ -127,7 +162,8 @@ class Backend:
                 outcome = await self.store.commit(writes, timeout=deadline.left())
                 found = outcome.images[0] if isinstance(outcome, Committed) else (await self.read([key], deadline))[0]
             if found is None:
-                raise NamespaceNotFoundError(f"Namespace {self.namespace_name!r} is not registered; register it first.")
+                message = f"Namespace {self.namespace_name!r} is not registered; register it first."
+                raise NamespaceNotFoundError(message, namespace_name=self.namespace_name)
         return namespace.decode(found).id
 
     async def check_registrable(self, deadline: Deadline) -> None:
@@ -168,9 +204,10 @@ class Backend:
         return Committed(outcome.images[: len(writes)]) if isinstance(outcome, Committed) else outcome
 
     async def query(self, query: Query, deadline: Deadline) -> Page:
-        """Return one page of a range."""
+        """Return one page of a range, with nothing from another namespace than that of its key."""
         self.check_usable()
-        return await self.store.query(query, timeout=deadline.left())
+        own = query._replace(namespace=f"{query.pk.partition('/')[0]}/")
+        return await self.store.query(own, timeout=deadline.left())
 
     async def change(
         self,
@@ -223,11 +260,11 @@ async def check_compatibility(
     """Return the versions of a store, and why this client cannot open the namespace, if so. Registers nothing."""
     stamped, found, *older = await read([version.KEY, keys.namespace(namespace_name), *version.UNPREFIXED])
     deployed = version.decode(stamped)
+    if found is None and version.is_before_namespaces(stamped, older):
+        return deployed._replace(schema=version.BEFORE_NAMESPACES), version.mismatch(f"has {version.BEFORE_NAMESPACES}")
     try:
         version.check(deployed, __version__)
-        if found is None:
-            version.check_has_namespaces(stamped, older)
-        else:
+        if found is not None:
             namespace.decode(found)
     except VersionError as problem:
         return deployed, problem
@@ -258,16 +295,16 @@ class Operations:
 
     _backend: Backend
 
-    def _deadline(self) -> Deadline:
+    async def _deadline(self) -> Deadline:
         """Return the deadline of a call that starts now. A limiter with a time of its own replaces this."""
-        return self._backend.deadline()
+        return await self._backend.begin()
 
     async def _begin(self) -> tuple[Deadline, str]:
         """Return the deadline of a call that starts now, and the id of the namespace."""
-        deadline = self._deadline()
+        deadline = await self._deadline()
         return deadline, await self._backend.ns(deadline)
 
     async def _begin_steps(self) -> tuple[Deadline, str]:
         """Return the same for a call over any number of records: each page or step has the full time."""
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         return deadline, await self._backend.ns(deadline)

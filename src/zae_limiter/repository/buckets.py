@@ -7,9 +7,9 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.bucket import MILLI, balance
+from ..core.bucket import MILLI, Rule, balance
 from ..core.errors import CorruptRecordError, EntityError
-from ..core.limit import whole
+from ..core.limit import check_limits, whole
 from ..records import bucket, keys, ledger
 from ..records.algebra import ABSENT, Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
@@ -21,6 +21,7 @@ from .backend import MAX_COMMIT, Operations
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ..core.limit import Limit
     from ..core.reports import BucketState, Load, Survey
     from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
@@ -87,6 +88,39 @@ class BucketOperations(Operations):
         rows = await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
         now_ms = self._backend.clock.now_ms()
         return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
+
+    async def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
+        """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
+        names.limit_name(limit_name, "limit_name")
+        names.resource(resource)
+        states = await self.get_buckets(entity_id, resource)
+        return next((state for state in states if state.limit_name == limit_name), None)
+
+    async def get_or_create_bucket(self, entity_id: str, resource: str, limit: Limit) -> BucketState:
+        """Return one limit of a stored bucket, or if nobody has used it a full one, which need not be stored."""
+        from ..core.reports import BucketState
+
+        check_limits([limit])
+        found = await self.get_bucket(entity_id, resource, limit.name)
+        if found is not None:
+            return found
+        rule, whose = Rule.of(limit), (entity_id, resource, limit.name)
+        calendar = None if rule.calendar is None else rule.calendar.text
+        return BucketState(*whose, rule.capacity, self._backend.clock.now_ms(), *rule[:3], calendar=calendar)
+
+    async def get_resource_buckets(self, resource: str, limit_name: str | None = None) -> list[BucketState]:
+        """Return the stored buckets of all entities for a resource, not refilled to now.
+
+        ``limit_name`` is the one limit to return; None for all.
+        """
+        names.resource(resource)
+        if limit_name is not None:
+            names.limit_name(limit_name, "limit_name")
+        deadline, ns = await self._begin_steps()
+        rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
+        now_ms = self._backend.clock.now_ms()
+        states = (state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms))
+        return [state for state in states if limit_name in (None, state.limit_name)]
 
     async def _commit_forgetting(
         self,

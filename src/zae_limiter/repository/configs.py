@@ -168,6 +168,14 @@ class ConfigOperations(Operations):
         found = await self._read_config({})
         return list(found.limits or ()), found.on_unavailable
 
+    async def get_system_limits(self) -> list[Limit]:
+        """Return the system limits."""
+        return (await self.get_system_defaults())[0]
+
+    async def resolve_on_unavailable(self) -> OnUnavailable:
+        """Return what acquires do when the store is unavailable, as stored, else that they block."""
+        return (await self.get_system_defaults())[1] or OnUnavailable.BLOCK
+
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
 
@@ -238,18 +246,20 @@ class ConfigOperations(Operations):
         await self._replace(level, None, principal)
 
     async def list_entities_with_custom_limits(
-        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Return one page of entities with limits of their own, and a cursor.
+        """Return entities with limits of their own, and a cursor where there are more than ``limit``.
 
         ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
-        a page; ``cursor`` is that of the previous page. The last page has none.
+        a page, None for all of them at once; ``cursor`` is that of the previous page. The last page has none.
         """
         names.config_resource(resource)
-        limit = whole("limit", limit, 1, MAX_PAGE, "entities")
+        size = MAX_PAGE if limit is None else whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
-        deadline, ns = await self._begin()
-        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=limit, after=after)
+        deadline, ns = await self._begin_steps()
+        query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
+        if limit is None:
+            return [image["entity_id"] for _, image in await self._backend.collect(query, deadline)], None
         page = await self._backend.query(query, deadline)
         return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
 
@@ -354,6 +364,14 @@ class ConfigOperations(Operations):
             return seen._replace(limits=limits, on_unavailable=policy, **policies)
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
+
+    async def _store_policy(self, policy: OnUnavailable) -> None:
+        """Store what acquires do when the store is unavailable, beside the system limits as they are."""
+
+        def change(seen: config.Config) -> config.Config | None:
+            return None if seen.on_unavailable is policy else seen._replace(on_unavailable=policy)
+
+        await self._change({}, change, AuditAction.LIMITS_SET, {"on_unavailable": policy.value}, None)
 
     async def _switch(self, level: Mapping[str, str], access: Access | None, principal: str | None) -> None:
         """Set the switch of one level, or (None) remove it."""

@@ -114,11 +114,20 @@ class EntityOperations(CreditOperations):
         image = (await self._backend.read([keys.meta(ns, entity_id)], deadline))[0]
         return None if image is None else entity.decode(image)
 
-    async def get_children(self, entity_id: str) -> list[Entity]:
-        """Return the entities whose parent is ``entity_id``, sorted by id."""
-        names.entity_id(entity_id)
+    async def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
+        """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
+
+        Raise `EntityNotFoundError` if one of them does not exist. ``principal`` says in the audit log who did it.
+        """
+        await self.update_entity(entity_id, parent_id=parent_id, principal=principal)
         deadline, ns = await self._begin_steps()
-        rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1"), deadline)
+        return len(await self._backend.collect(buckets_of_entity(ns, entity_id), deadline))
+
+    async def get_children(self, parent_id: str) -> list[Entity]:
+        """Return the entities whose parent is ``parent_id``, sorted by id."""
+        names.entity_id(parent_id, "parent_id")
+        deadline, ns = await self._begin_steps()
+        rows = await self._backend.collect(Query(keys.gsi1_pk_parent(ns, parent_id), gsi="GSI1"), deadline)
         return [entity.decode(image) for _, image in rows]
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:

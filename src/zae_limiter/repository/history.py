@@ -42,7 +42,7 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
             names.text(start_event_id, "start_event_id")
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
         end = None if start_event_id is None else keys.sk_audit(start_event_id)
@@ -63,7 +63,7 @@ class HistoryOperations(Operations):
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Return one page of usage, and a cursor: by resource, kind of window and time.
+        """Return one page of usage, and a cursor: by resource, kind of window and time, newest first.
 
         If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
         stream has delivered.
@@ -89,7 +89,7 @@ class HistoryOperations(Operations):
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
         after = cursors.decode("next_key", next_key)
         deadline, ns = await self._begin_steps()
-        query = wanted.query(ns)._replace(limit=limit, after=after)
+        query = wanted.query(ns)._replace(limit=limit, after=after, descending=True)
         if after is None and self._backend.store.capabilities.usage_retention_days:
             await self._book_usage(wanted.buckets(ns), deadline)
         found: list[Image] = []

@@ -104,7 +104,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
     async def _find_resources(self, ns: str) -> set[Subject]:
         """Return the resources with limits or a switch."""
         prefix = keys.pk_resource(ns, "")
-        rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), self._deadline().for_each_step())
+        rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), (await self._deadline()).for_each_step())
         return {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
 
     async def _find_limits(self) -> set[Subject]:

@@ -8,7 +8,7 @@ from ..core import names
 from ..core.errors import NamespaceNotFoundError, NamespaceStateError, ValidationError
 from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditAction, Namespace
-from ..records import keys, namespace
+from ..records import keys, namespace as record
 from ..records.algebra import Query, Write
 from ..records.instants import iso
 from .backend import MAX_COMMIT, Operations
@@ -24,32 +24,32 @@ _CHANGED = "was changed by somebody else; try again"
 class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
 
-    async def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
+    async def register_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
-        names.namespace(name, "name")
+        name = names.namespace(namespace)
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         while True:
             (image,) = await self._backend.read([keys.namespace(name)], deadline)
             if image is not None:
-                return namespace.decode(image)
+                return record.decode(image)
             await self._backend.check_registrable(deadline)
             made = self._backend.new_namespace(name)
             event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
-            if await self._backend.commit([*namespace.register(made), event], deadline):
+            if await self._backend.commit([*record.register(made), event], deadline):
                 return made
 
-    async def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
+    async def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
+        """Register namespaces with the names ``namespaces`` and return them. ``principal`` goes into the audit log."""
         names.principal(principal)
-        if isinstance(wanted, str):
-            raise ValidationError("wanted", wanted, "must be a list of names; put brackets around it")
-        checked = [names.namespace(name, "wanted") for name in wanted]
+        if isinstance(namespaces, str):
+            raise ValidationError("namespaces", namespaces, "must be a list of names; put brackets around it")
+        checked = [names.namespace(name, "namespaces") for name in namespaces]
         return [await self.register_namespace(name, principal) for name in checked]
 
-    async def get_namespace(self, name: str) -> Namespace:
-        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
-        return await self._require_name(name, self._deadline())
+    async def get_namespace(self, namespace: str) -> Namespace:
+        """Return the namespace. Raise `NamespaceNotFoundError` if the name ``namespace`` is not registered."""
+        return await self._require_name(namespace, await self._deadline())
 
     async def list_namespaces(self) -> list[Namespace]:
         """Return all active namespaces, sorted by name."""
@@ -57,17 +57,17 @@ class NamespaceOperations(Operations):
 
     async def list_orphan_namespaces(self) -> list[Namespace]:
         """Return deleted namespaces whose data still exist, to be recovered or purged."""
-        return [found for found in await self._list(keys.NSID_PREFIX) if found.status != namespace.ACTIVE]
+        return [found for found in await self._list(keys.NSID_PREFIX) if found.status != record.ACTIVE]
 
-    async def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
+    async def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
         """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
         names.principal(principal)
-        deadline = self._deadline()
-        found = await self._require_name(name, deadline)
-        writes = namespace.delete(found, iso(self._backend.clock.now_ms()))
+        deadline = await self._deadline()
+        found = await self._require_name(namespace, deadline)
+        writes = record.delete(found, iso(self._backend.clock.now_ms()))
         event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
         await self._apply(found, [*writes, event], deadline)
-        if name == self._backend.namespace_name:
+        if found.name == self._backend.namespace_name:
             self._backend.leave_namespace()
         return await self._require_id(found.id, deadline)
 
@@ -77,11 +77,11 @@ class NamespaceOperations(Operations):
         ``principal`` says in the audit log who did it.
         """
         names.principal(principal)
-        deadline = self._deadline()
+        deadline = await self._deadline()
         found = await self._require_id(namespace_id, deadline)
         taken = "another namespace has taken its name; only deleted namespaces can be recovered"
         event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
-        await self._apply(found, [*namespace.recover(found), event], deadline, f"is {found.status}, or {taken}")
+        await self._apply(found, [*record.recover(found), event], deadline, f"is {found.status}, or {taken}")
         return await self._require_id(namespace_id, deadline)
 
     async def purge_namespace(
@@ -93,11 +93,11 @@ class NamespaceOperations(Operations):
         the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
         """
         names.principal(principal)
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         found = await self._require_id(namespace_id, deadline)
-        if found.status == namespace.ACTIVE:
-            raise NamespaceStateError(f"Namespace {found.name!r} is active; delete it first.")
-        await self._apply(found, [namespace.begin_purge(found)], deadline)
+        if found.status == record.ACTIVE:
+            raise _state_error(found, f"Namespace {found.name!r} is active; delete it first.")
+        await self._apply(found, [record.begin_purge(found)], deadline)
         count = 0
         query = Query(namespace_id, gsi="GSI4", limit=MAX_COMMIT)
         while rows := (await self._backend.collect_some(query, MAX_COMMIT, deadline))[0]:
@@ -106,32 +106,36 @@ class NamespaceOperations(Operations):
             if on_progress is not None:
                 on_progress(count)
         event = self._audit_write(AuditAction.NAMESPACE_PURGED, found, principal)
-        await self._backend.commit([namespace.end_purge(found), event], deadline)
+        await self._backend.commit([record.end_purge(found), event], deadline)
         return count
 
     async def _list(self, prefix: str) -> list[Namespace]:
-        deadline = self._deadline().for_each_step()
+        deadline = (await self._deadline()).for_each_step()
         rows = await self._backend.collect(Query(keys.REGISTRY, prefix=prefix), deadline)
-        return [namespace.decode(image) for _, image in rows]
+        return [record.decode(image) for _, image in rows]
 
-    async def _require_name(self, name: str, deadline: Deadline) -> Namespace:
-        names.namespace(name, "name")
+    async def _require_name(self, namespace: str, deadline: Deadline) -> Namespace:
+        name = names.namespace(namespace)
         (image,) = await self._backend.read([keys.namespace(name)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.")
-        return namespace.decode(image)
+            raise NamespaceNotFoundError(f"Namespace {name!r} is not registered.", namespace_name=name)
+        return record.decode(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
         names.text(namespace_id, "namespace_id")
         (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
-            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.")
-        return namespace.decode(image)
+            raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.", namespace_name=namespace_id)
+        return record.decode(image)
 
     async def _apply(self, found: Namespace, writes: list[Write], deadline: Deadline, problem: str = _CHANGED) -> None:
         if not await self._backend.commit(writes, deadline):
-            raise NamespaceStateError(f"Namespace {found.name!r} ({found.id}) {problem}.")
+            raise _state_error(found, f"Namespace {found.name!r} ({found.id}) {problem}.")
 
     def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
         subject, details = keys.audit_namespace(found.name), {"namespace_id": found.id}
         return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)
+
+
+def _state_error(found: Namespace, message: str) -> NamespaceStateError:
+    return NamespaceStateError(message, namespace_name=found.name, state=found.status)

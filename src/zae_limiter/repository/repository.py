@@ -2,53 +2,60 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .._version import __version__
 from ..core import names
-from ..core.errors import RateLimiterUnavailable, ValidationError
+from ..core.errors import InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
 from ..logs import CLOCK_SKEWED, tell
-from ..records import keys
+from ..records import keys, version
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.port import Metered, Provisioned
-from .backend import DEFAULT_NAMESPACE, Backend
+from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend
 from .buckets import SurveyOperations
+from .builder import RepositoryOptions
+from .configs import check_policy
 from .history import HistoryOperations
+from .ignored import IgnoredOptions, warn_ignored
 from .manifest import ManifestOperations
-from .namespaces import NamespaceOperations
+from .namespace_name import NamespaceName
+from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
+    from typing import Unpack
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, StackOptions, Status
-    from ..core.values import BackendCapabilities
-    from ..runtime.port import Runtime
+    from ..core.reports import BackendStats, CacheStats, Status
+    from ..core.stack_options import StackOptions
+    from ..core.values import BackendCapabilities, OnUnavailable
     from ..stores.port import Store
 
-R = TypeVar("R", bound="Repository")
 _SKEW_WORTH_TELLING_MS = 1000
 
 
-class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, HistoryOperations):
+class Repository(ManifestOperations, OpeningOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
             store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
-        name: The name of a DynamoDB stack, instead of ``url_or_name``.
         region: The AWS region of the stack.
         endpoint_url: The AWS endpoint, e.g. of a local AWS.
-        namespace: The namespace to work in. Only ``default`` is registered automatically.
         stack_options: Deploy the stack with these options before the first use.
         config_cache_ttl: For how many seconds stored limits are cached.
+        name: The name of a DynamoDB stack, instead of ``url_or_name``.
+        namespace: The namespace to work in. Only ``default`` is registered automatically.
         max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
         clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
             that one, and a difference between the two is logged.
         timeout: How many seconds a call may take in all; None for the store's default.
+        bucket_ttl_multiplier: For how many times the time that it takes to fill an unused bucket is kept.
+        ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
     """
 
     is_blocking: ClassVar[bool] = False
@@ -57,20 +64,24 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
     def __init__(
         self,
         url_or_name: str | Store | None = None,
-        *,
-        name: str | None = None,
         region: str | None = None,
         endpoint_url: str | None = None,
-        namespace: str = DEFAULT_NAMESPACE,
         stack_options: StackOptions | None = None,
         config_cache_ttl: float = 60,
+        *,
+        name: str | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
         max_cached_keys: int = MAX_CACHED_KEYS,
         clock: Clock | None = None,
         timeout: float | None = None,
+        bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
+        **ignored: Unpack[IgnoredOptions],
     ) -> None:
-        names.namespace(namespace)
+        warn_ignored(ignored, IgnoredOptions)
+        namespace = names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
+        multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
@@ -78,7 +89,8 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         self._skew_ms = _measure_skew(store, clock)
         self._stack_options = stack_options
         prepare = None if stack_options is None else self._deploy
-        self._backend = Backend(store, self._runtime(), namespace, config_cache_ttl, timeout, prepare, max_cached_keys)
+        limits = (config_cache_ttl, timeout, prepare, max_cached_keys, multiplier)
+        self._backend = Backend(store, self._runtime(), namespace, *limits)
 
     def _open_store(self, given: str | Store | None, clock: Clock | None, aws: dict[str, Any]) -> Store:
         """Return the store of a URL, a stack name or itself; the arguments ``aws`` are for DynamoDB only."""
@@ -103,10 +115,82 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
             check_store(store, stack_options)
         return store
 
-    def _runtime(self) -> Runtime:
-        from ..runtime.aio import AsyncioRuntime
+    @classmethod
+    async def open(
+        cls,
+        namespace: str | None = None,
+        parallel_mode: str = "auto",
+        *,
+        stack: str | None = None,
+        url: str | None = None,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        config_cache_ttl: float = 60,
+        auto_update: bool = True,
+        stack_options: StackOptions | None = None,
+        clock: Clock | None = None,
+        timeout: float | None = None,
+        **ignored: Unpack[IgnoredOptions],
+    ) -> Self:
+        """Open a repository that is ready for use: a stack that does not exist is deployed, which is logged.
 
-        return AsyncioRuntime()
+        An existing stack is not changed; a namespace that is missing is registered. The other ways to open one,
+        `connect` among them, never deploy a stack that nobody has given options for.
+
+        Args:
+            namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
+            parallel_mode: One of the modes of earlier versions; without effect.
+            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            region: The AWS region of the stack.
+            endpoint_url: The AWS endpoint, e.g. of a local AWS.
+            config_cache_ttl: For how many seconds stored limits are cached.
+            auto_update: Upload this version's code to an older aggregator. If that is not possible, it is logged.
+            stack_options: The options of a stack that has to be deployed; None for the defaults.
+            clock: This process's clock.
+            timeout: How many seconds a call may take in all; None for the store's default.
+            ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
+        """
+        check_parallel_mode(parallel_mode)
+        where, name = (find_store(stack, url), region, endpoint_url, None), find_namespace(namespace)
+        repository = cls(*where, config_cache_ttl, namespace=name, clock=clock, timeout=timeout, **ignored)
+        await repository._enter(stack_options, auto_update=auto_update)
+        return repository
+
+    @classmethod
+    async def connect(
+        cls,
+        namespace: str | None = None,
+        *,
+        stack: str | None = None,
+        url: str | None = None,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        config_cache_ttl: float = 60,
+        clock: Clock | None = None,
+        timeout: float | None = None,
+        **ignored: Unpack[IgnoredOptions],
+    ) -> Self:
+        """Open a repository on what exists; nothing is deployed, registered or changed.
+
+        Raise `InfrastructureNotFoundError` if there is no table, `NamespaceNotFoundError` if the namespace is not
+        registered, and `VersionError` if this version cannot use the table. The arguments are those of `open`.
+
+        Args:
+            namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
+            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            region: The AWS region of the stack.
+            endpoint_url: The AWS endpoint, e.g. of a local AWS.
+            config_cache_ttl: For how many seconds stored limits are cached.
+            clock: This process's clock.
+            timeout: How many seconds a call may take in all; None for the store's default.
+            ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
+        """
+        where, name = (find_store(stack, url), region, endpoint_url, None), find_namespace(namespace)
+        repository = cls(*where, config_cache_ttl, namespace=name, clock=clock, timeout=timeout, **ignored)
+        await repository._enter_existing()
+        return repository
 
     @classmethod
     def builder(cls) -> RepositoryBuilder:
@@ -114,9 +198,34 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         return RepositoryBuilder()
 
     @property
-    def namespace(self) -> str:
+    def namespace(self) -> NamespaceName[Coroutine[Any, Any, Self]]:
+        """The name of the namespace, a string. Called, it opens another one: ``await repo.namespace("tenant-a")``."""
+        return NamespaceName(self._backend.namespace_name, self._open_namespace)
+
+    @property
+    def namespace_name(self) -> str:
         """The name of the namespace."""
         return self._backend.namespace_name
+
+    @property
+    def namespace_id(self) -> str | None:
+        """The id of the namespace; None before the first use of a repository that was not opened by `open`."""
+        return self._backend.namespace_id
+
+    async def _open_namespace(
+        self, name: str, on_unavailable: OnUnavailable | str | None, bucket_ttl_multiplier: int | None
+    ) -> Self:
+        """Return a repository of another namespace over the same store; closing it closes nothing."""
+        policy = None if on_unavailable is None else check_policy(on_unavailable)
+        multiplier = self._backend.bucket_ttl_multiplier
+        if bucket_ttl_multiplier is not None:
+            multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
+        repository = copy(self)
+        repository._backend = self._backend.view(names.namespace(name, "name"), multiplier)
+        await repository._backend.ns(await self._deadline())
+        if policy is not None:
+            await repository._store_policy(policy)
+        return repository
 
     @property
     def store(self) -> Store:
@@ -128,8 +237,9 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         """The capabilities of the store."""
         return self._backend.store.capabilities
 
-    def invalidate_config_cache(self) -> None:
+    async def invalidate_config_cache(self) -> None:
         """Forget all cached config: the next acquire reads it again."""
+        self._backend.runtime.check_running()
         self._backend.cache.clear()
 
     def get_cache_stats(self) -> CacheStats:
@@ -158,6 +268,15 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         if isinstance(store, Provisioned):
             await store.create_table(tags=tags, deletion_protection=deletion_protection)
 
+    async def delete_table(self) -> None:
+        """Delete the DynamoDB table with all data; one that does not exist is no error. Other stores have no table."""
+        self._backend.check_usable()
+        store = self._backend.store
+        if not isinstance(store, Provisioned):
+            raise ValidationError("store", store.capabilities.name, "has no table; delete its file or its keys instead")
+        await store.delete_table()
+        self._backend.leave_namespace()
+
     async def ensure_infrastructure(self) -> None:
         """Make sure that the store can be used. An embedded store needs nothing.
 
@@ -170,14 +289,7 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
             await self._backend.prepared.finish()
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
-        await self._backend.ns(self._deadline())
-
-    async def _prepare(self) -> None:
-        """Deploy the stack if there are options for one, and register the namespace."""
-        self._backend.runtime.check_running()
-        if self._backend.prepared is not None:
-            await self._backend.prepared.finish()
-        await self.register_namespace(self.namespace)
+        await self._backend.ns(await self._deadline())
 
     async def _deploy(self) -> None:
         from ..aws.deployment import deploy_store
@@ -201,7 +313,21 @@ class Repository(ManifestOperations, NamespaceOperations, SurveyOperations, Hist
         except RateLimiterUnavailable as error:
             reason = str(error)
         name, skew_ms = self.capabilities.name, self.clock_skew_ms
-        return Status(reason is None, name, latency, self.namespace, schema, __version__, skew_ms, reason)
+        return Status(reason is None, name, latency, self.namespace_name, schema, __version__, skew_ms, reason)
+
+    async def ping(self) -> bool:
+        """Return whether the store answers within the time that a call has."""
+        self._backend.runtime.check_running()
+        try:
+            await self._backend.read([version.KEY], await self._deadline())
+        except (RateLimiterUnavailable, InfrastructureNotFoundError):
+            return False
+        return True
+
+    async def get_version_record(self) -> dict[str, Any] | None:
+        """Return the record of the versions that the data and the deployment have; None if there is none."""
+        (found,) = await self._backend.read([version.KEY], await self._deadline())
+        return None if found is None else dict(found)
 
     async def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
@@ -225,61 +351,6 @@ def _measure_skew(store: Store, clock: Clock | None) -> int:
         name = store.capabilities.name
         tell(CLOCK_SKEWED, message, skew, name, zae_backend=name, zae_skew_ms=skew)
     return skew
-
-
-class RepositoryOptions:
-    """Collects the arguments of a repository, one method call each."""
-
-    def __init__(self) -> None:
-        self._url: str | Store | None = None
-        self._options: dict[str, Any] = {}
-
-    def url(self, url_or_name: str | Store) -> Self:
-        """Use a store URL, a store object or a stack name."""
-        self._url = url_or_name
-        return self
-
-    def name(self, name: str) -> Self:
-        """Use the DynamoDB stack of this name."""
-        return self._with(name=name)
-
-    def region(self, region: str) -> Self:
-        """Set the AWS region."""
-        return self._with(region=region)
-
-    def endpoint_url(self, endpoint_url: str) -> Self:
-        """Set the URL of the AWS endpoint."""
-        return self._with(endpoint_url=endpoint_url)
-
-    def namespace(self, namespace: str) -> Self:
-        """Set the namespace to work in."""
-        return self._with(namespace=namespace)
-
-    def stack_options(self, stack_options: StackOptions) -> Self:
-        """Deploy the stack with these options."""
-        return self._with(stack_options=stack_options)
-
-    def config_cache_ttl(self, seconds: float) -> Self:
-        """Cache stored limits for so many seconds."""
-        return self._with(config_cache_ttl=seconds)
-
-    def max_cached_keys(self, count: int) -> Self:
-        """Keep limits and last seen buckets of so many keys in memory."""
-        return self._with(max_cached_keys=count)
-
-    def clock(self, clock: Clock) -> Self:
-        """Set this process's clock."""
-        return self._with(clock=clock)
-
-    def _with(self, **option: Any) -> Self:
-        self._options |= option
-        return self
-
-    async def _open(self, kind: type[R]) -> R:
-        """Open a repository of this kind, with its stack and its namespace."""
-        repository = kind(self._url, **self._options)
-        await repository._prepare()
-        return repository
 
 
 class RepositoryBuilder(RepositoryOptions):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ..core import names
-from ..core.errors import ValidationError
+from ..core.errors import InvalidNameError, ValidationError
 from .redis.settings import SCHEMES, parse
 from .urls import USAGE, mask_url, parse_options, split_url, url_error
 
@@ -41,7 +41,18 @@ def store_url(url_or_name: str | None, name: str | None = None) -> str:
         return os.environ.get(ENVIRONMENT) or "memory://"
     if not isinstance(given, str):
         raise ValidationError("repository", given, "must be a Repository, a store URL or the name of a stack")
-    return given if "://" in given else f"dynamodb://{names.stack(given)}"
+    return given if "://" in given else f"dynamodb://{_stack_name(given)}"
+
+
+def _stack_name(given: str) -> str:
+    """Check the name of a stack. Raise `ValidationError` with the URL of a table that has a name no stack can have."""
+    try:
+        return names.stack(given)
+    except InvalidNameError as error:
+        if not _TABLE.fullmatch(given):
+            raise
+        advice = f"a table of this name that has no stack is opened as 'dynamodb://{given}'"
+        raise InvalidNameError(error.field, given, f"{error.reason}; {advice}") from None
 
 
 def open_store(

@@ -60,7 +60,8 @@ class Meaning(NamedTuple):
     def error(self, where: str, details: str, cause: Exception) -> ZAELimiterError:
         """Return the error to raise where nothing helps; ``where`` opens its message."""
         text = f"{where}: {self.reason} ({details})"
-        error = RateLimiterUnavailable(text, cause) if self.kind is RateLimiterUnavailable else self.kind(text)
+        unavailable = issubclass(self.kind, RateLimiterUnavailable)
+        error = self.kind(text, cause) if unavailable else self.kind(text)
         error.__cause__ = cause
         return error
 

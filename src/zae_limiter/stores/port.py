@@ -90,14 +90,40 @@ class UpdatesInPlace(Protocol):
 
 
 @runtime_checkable
+class Preparable(Protocol):
+    """An extra ability of a store that has to find something, e.g. credentials, before it can be asked.
+
+    That takes time of its own, which is not the time of the first call.
+    """
+
+    async def prepare(self) -> None:
+        """Find it, unless that is done. Raise the error of a call if it cannot be found, or not in good time."""
+
+
+@runtime_checkable
 class Provisioned(Protocol):
     """A store whose table must exist before it can be used. It is only created on request."""
+
+    @property
+    def stack_name(self) -> str:
+        """Return the name of the table, and of the stack that has it."""
+
+    @property
+    def region(self) -> str | None:
+        """Return the region; None while it has not been looked up."""
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """Return the endpoint that was given; None for the usual one."""
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the table. A suitable one is left alone."""
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""
+
+    async def delete_table(self) -> None:
+        """Delete the table with all data and wait until it is gone. One that is missing is no error."""
 
 
 @runtime_checkable

@@ -5,10 +5,9 @@ A blocking store finishes inside the await without suspending, so each coroutine
 """
 
 from ..limiter.lease import SyncLease as SyncLease
-from .facade import (
-    BlockingRateLimiter as BlockingRateLimiter,
+from .facade import BlockingRateLimiter as BlockingRateLimiter, SyncRateLimiter as SyncRateLimiter
+from .repository import (
     BlockingRepository as BlockingRepository,
-    SyncRateLimiter as SyncRateLimiter,
     SyncRepository as SyncRepository,
     SyncRepositoryBuilder as SyncRepositoryBuilder,
 )

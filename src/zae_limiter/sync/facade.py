@@ -1,54 +1,37 @@
-"""Repository, limiter and lease, blocking."""
+"""The limiter, blocking."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts, check_costs
 from ..limiter.joint_lease import SyncJointLease
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
-from ..repository.backend import DEFAULT_NAMESPACE
-from ..repository.buckets import MAX_RECORDS
-from ..repository.repository import Repository, RepositoryOptions
-from ..runtime.blocking import BlockingRuntime, run
-from ..stores.bounded import MAX_CACHED_KEYS
+from ..repository.ignored import warn_ignored
+from ..repository.repository import Repository
+from ..runtime.blocking import run
 from .operations import SyncOperations
+from .repository import BlockingRepository, SyncRepository
+from .stacks import BlockingStackOperations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
 
-    from ..clock import Clock
     from ..core.alerts import Alert
     from ..core.limit import Limit
-    from ..core.reports import (
-        Availability,
-        BackendStats,
-        CacheStats,
-        LevelStatus,
-        ResourceCapacity,
-        StackOptions,
-        Status,
-        Survey,
-    )
-    from ..core.values import BackendCapabilities, Namespace, OnUnavailable
+    from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
+    from ..core.stack_options import StackOptions
+    from ..core.values import OnUnavailable
     from ..limiter.options import OptionChecks
-    from ..manifest.states import Change, Manifest, Plan, Stored
     from ..observer import Observer
+    from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
 
 
-class BlockingRepository(Repository):
-    """A repository whose coroutines never suspend."""
-
-    is_blocking = True
-
-    def _runtime(self) -> BlockingRuntime:
-        return BlockingRuntime()
-
-
-class BlockingRateLimiter(RateLimiter):
+class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
     """A limiter whose coroutines never suspend."""
 
     _repository_type = BlockingRepository
@@ -57,209 +40,6 @@ class BlockingRateLimiter(RateLimiter):
     def options(self) -> OptionChecks:
         """The checks of the options of an acquire."""
         return self._options
-
-
-class SyncRepository(SyncOperations):
-    """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
-
-    Args:
-        url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
-            store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
-        name: The name of a DynamoDB stack, instead of ``url_or_name``.
-        region: The AWS region of the stack.
-        endpoint_url: The AWS endpoint, e.g. of a local AWS.
-        namespace: The namespace to work in. Only ``default`` is registered automatically.
-        stack_options: Deploy the stack with these options before the first use.
-        config_cache_ttl: For how many seconds stored limits are cached.
-        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
-        clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
-            that one, and a difference between the two is logged.
-        timeout: How many seconds a call may take in all; None for the store's default.
-    """
-
-    is_blocking: ClassVar[bool] = True
-    """Whether its methods block, instead of being awaited."""
-    _inner: BlockingRepository
-
-    def __init__(
-        self,
-        url_or_name: str | Store | None = None,
-        *,
-        name: str | None = None,
-        region: str | None = None,
-        endpoint_url: str | None = None,
-        namespace: str = DEFAULT_NAMESPACE,
-        stack_options: StackOptions | None = None,
-        config_cache_ttl: float = 60,
-        max_cached_keys: int = MAX_CACHED_KEYS,
-        clock: Clock | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._inner = BlockingRepository(
-            url_or_name,
-            name=name,
-            region=region,
-            endpoint_url=endpoint_url,
-            namespace=namespace,
-            stack_options=stack_options,
-            config_cache_ttl=config_cache_ttl,
-            max_cached_keys=max_cached_keys,
-            clock=clock,
-            timeout=timeout,
-        )
-
-    @classmethod
-    def _of(cls, inner: BlockingRepository) -> SyncRepository:
-        """Return the blocking form of a repository that is open."""
-        repository = cls.__new__(cls)
-        repository._inner = inner
-        return repository
-
-    @classmethod
-    def builder(cls) -> SyncRepositoryBuilder:
-        """Return a builder: ``SyncRepository.builder().url("memory://").namespace("prod").build()``."""
-        return SyncRepositoryBuilder()
-
-    @property
-    def namespace(self) -> str:
-        """The name of the namespace."""
-        return self._inner.namespace
-
-    @property
-    def store(self) -> Store:
-        """The store, for operations that the repository does not offer."""
-        return self._inner.store
-
-    @property
-    def capabilities(self) -> BackendCapabilities:
-        """The capabilities of the store."""
-        return self._inner.capabilities
-
-    @property
-    def clock_skew_ms(self) -> int:
-        """By how many ms this process's clock is ahead of the store's, as far as known."""
-        return self._inner.clock_skew_ms
-
-    def invalidate_config_cache(self) -> None:
-        """Forget all cached config: the next acquire reads it again."""
-        self._inner.invalidate_config_cache()
-
-    def get_cache_stats(self) -> CacheStats:
-        """Return the statistics of the config cache."""
-        return self._inner.get_cache_stats()
-
-    def get_backend_stats(self) -> BackendStats:
-        """Return the calls to the store and their cost; empty for stores that do not count them."""
-        return self._inner.get_backend_stats()
-
-    def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the DynamoDB table without CloudFormation; a suitable one is left alone.
-
-        ``tags`` and ``deletion_protection`` are for a new table. Other stores need no table.
-        """
-        run(self._inner.create_table(tags=tags, deletion_protection=deletion_protection))
-
-    def ensure_infrastructure(self) -> None:
-        """Make sure that the store can be used. An embedded store needs nothing.
-
-        With ``stack_options`` the stack is created or updated to match them, as the first use does once. Without them
-        nothing is created, so that a mistyped name provisions nothing.
-        """
-        run(self._inner.ensure_infrastructure())
-
-    def status(self) -> Status:
-        """Return whether the store is available, its latency and the versions."""
-        return run(self._inner.status())
-
-    def register_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
-        return run(self._inner.register_namespace(name, principal))
-
-    def register_namespaces(self, wanted: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``wanted`` and return them. ``principal`` goes into the audit log."""
-        return run(self._inner.register_namespaces(wanted, principal))
-
-    def get_namespace(self, name: str) -> Namespace:
-        """Return the namespace. Raise `NamespaceNotFoundError` if ``name`` is not registered."""
-        return run(self._inner.get_namespace(name))
-
-    def list_namespaces(self) -> list[Namespace]:
-        """Return all active namespaces, sorted by name."""
-        return run(self._inner.list_namespaces())
-
-    def list_orphan_namespaces(self) -> list[Namespace]:
-        """Return deleted namespaces whose data still exist, to be recovered or purged."""
-        return run(self._inner.list_orphan_namespaces())
-
-    def delete_namespace(self, name: str, principal: str | None = None) -> Namespace:
-        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
-        return run(self._inner.delete_namespace(name, principal))
-
-    def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
-
-        ``principal`` says in the audit log who did it.
-        """
-        return run(self._inner.recover_namespace(namespace_id, principal))
-
-    def purge_namespace(
-        self, namespace_id: str, principal: str | None = None, on_progress: Callable[[int], None] | None = None
-    ) -> int:
-        """Delete all data of a deleted namespace for good. Return the number of records.
-
-        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
-        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
-        """
-        return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
-
-    def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
-        """Return the present load of every bucket of a resource, or of the namespace.
-
-        At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
-        """
-        return run(self._inner.survey_buckets(resource, max_records))
-
-    def plan_limits(self, manifest: Manifest, *, prune: bool = False, file: str = "limits") -> Plan:
-        """Return the changes that make the store say what a limits file states; nothing is changed.
-
-        With ``prune`` limits of resources and entities that the file does not state are removed. ``file`` is its name.
-        Raise `ManifestError` for parents that do not exist.
-        """
-        return run(self._inner.plan_limits(manifest, prune=prune, file=file))
-
-    def apply_plan(
-        self, plan: Plan, principal: str | None = None, on_change: Callable[[Change], None] | None = None
-    ) -> int:
-        """Make the changes of a plan and return how many were made; those that others have made already are left out.
-
-        Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has
-        an event per change and one for all of them; ``on_change`` is called after each change.
-        """
-        return run(self._inner.apply_plan(plan, principal, on_change))
-
-    def export_limits(self) -> Stored:
-        """Return all entities, limits and switches of the namespace."""
-        return run(self._inner.export_limits())
-
-    def close(self) -> None:
-        """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
-        run(self._inner.close())
-
-    def __enter__(self) -> SyncRepository:
-        run(self._inner.__aenter__())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-class SyncRepositoryBuilder(RepositoryOptions):
-    """A builder of a `SyncRepository`. `build` also deploys its stack, if it has one, and registers its namespace."""
-
-    def build(self) -> SyncRepository:
-        """Open the repository, deploy its stack if it has options, and register its namespace."""
-        return SyncRepository._of(run(self._open(BlockingRepository)))
 
 
 class SyncRateLimiter(SyncOperations):
@@ -273,6 +53,9 @@ class SyncRateLimiter(SyncOperations):
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
     `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
+    ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
+    for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
+    and those that have no effect are told by a `DeprecationWarning`.
     Entity and config operations work here as on the repository.
     """
 
@@ -282,19 +65,20 @@ class SyncRateLimiter(SyncOperations):
     def __init__(
         self,
         repository: SyncRepository | Store | str | None = None,
-        *,
         name: str | None = None,
         region: str | None = None,
         endpoint_url: str | None = None,
         stack_options: StackOptions | None = None,
         on_unavailable: OnUnavailable | str | None = None,
+        *,
         speculative_writes: bool = True,
-        bucket_ttl_refill_multiplier: int = 7,
+        bucket_ttl_refill_multiplier: int | None = None,
         refusal_ttl: float = 1.0,
         timeout: float | None = None,
         atomic: bool = False,
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
+        **earlier: Unpack[EarlierOptions],
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         if isinstance(repository, SyncRepository):
@@ -315,8 +99,14 @@ class SyncRateLimiter(SyncOperations):
             atomic=atomic,
             observer=observer,
             on_alert=on_alert,
+            **earlier,
         )
         self._options = self._inner.options
+
+    @property
+    def name(self) -> str | None:
+        """The name of the DynamoDB stack; None on other stores."""
+        return self._inner.name
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -340,6 +130,7 @@ class SyncRateLimiter(SyncOperations):
         priority: str | None = None,
         *,
         also: Mapping[str, Mapping[str, int]] | None = None,
+        use_stored_limits: bool = False,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -347,7 +138,7 @@ class SyncRateLimiter(SyncOperations):
         ``consume`` is not given; or ``also`` has those besides ``resource``. `SyncLease.resource` is the lease of one.
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
-        limits have for it untouched.
+        limits have for it untouched. ``use_stored_limits`` has no effect: they are used where ``limits`` are not given.
 
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
@@ -359,7 +150,8 @@ class SyncRateLimiter(SyncOperations):
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None or type(resource) is not str:
+        if consume is None or also is not None or type(resource) is not str or use_stored_limits:
+            warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
             options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
             if len(costs) > 1:
@@ -374,14 +166,20 @@ class SyncRateLimiter(SyncOperations):
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(
-        self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None, priority: str | None = None
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
     ) -> dict[str, int]:
         """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
 
         ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
-        for others is not counted as left.
+        for others is not counted as left. ``use_stored_limits`` has no effect.
         """
-        return run(self._inner.available(entity_id, resource, limits, priority))
+        return run(self._inner.available(entity_id, resource, limits, priority, use_stored_limits=use_stored_limits))
 
     def time_until_available(
         self,
@@ -390,14 +188,22 @@ class SyncRateLimiter(SyncOperations):
         needed: Mapping[str, int],
         limits: Sequence[Limit] | None = None,
         priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
         ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written. ``priority`` is that of the request.
+        stored ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no
+        effect.
         """
-        return run(self._inner.time_until_available(entity_id, resource, needed, limits, priority))
+        given = (entity_id, resource, needed, limits, priority)
+        return run(self._inner.time_until_available(*given, use_stored_limits=use_stored_limits))
 
+    @overload
+    def get_status(self) -> Status: ...
+
+    @overload
     def get_status(
         self,
         entity_id: str,
@@ -405,13 +211,24 @@ class SyncRateLimiter(SyncOperations):
         limits: Sequence[Limit] | None = None,
         needed: Mapping[str, int] | None = None,
         priority: str | None = None,
-    ) -> list[LevelStatus]:
+    ) -> list[LevelStatus]: ...
+
+    def get_status(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
+    ) -> Status | list[LevelStatus]:
         """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
 
+        Without ``entity_id`` and ``resource`` it is the status of the store, as `SyncRepository.status` returns it.
         ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
         name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
         """
-        return run(self._inner.get_status(entity_id, resource, limits, needed, priority))
+        given: Any = (entity_id, resource, limits, needed, priority)  # of either form
+        return run(self._inner.get_status(*given))
 
     @overload
     def check_availability(

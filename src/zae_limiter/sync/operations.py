@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.names import DEFAULT_RESOURCE
 from ..repository.unset import UNSET, Unset
 from ..runtime.blocking import run
+from .stacks import SyncStackOperations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..repository.repository import Repository
 
 
-class SyncOperations:
+class SyncOperations(SyncStackOperations):
     """Entities, limits and history, blocking."""
 
     _inner: Repository | RateLimiter
@@ -73,9 +74,16 @@ class SyncOperations:
         """Return the entity, or None if it was never created."""
         return run(self._inner.get_entity(entity_id))
 
-    def get_children(self, entity_id: str) -> list[Entity]:
-        """Return the entities whose parent is ``entity_id``, sorted by id."""
-        return run(self._inner.get_children(entity_id))
+    def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
+        """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
+
+        Raise `EntityNotFoundError` if one of them does not exist. ``principal`` says in the audit log who did it.
+        """
+        return run(self._inner.set_parent(entity_id, parent_id, principal=principal))
+
+    def get_children(self, parent_id: str) -> list[Entity]:
+        """Return the entities whose parent is ``parent_id``, sorted by id."""
+        return run(self._inner.get_children(parent_id))
 
     def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
         """Delete an entity with its limits and buckets. Raise `ValidationError` if it has children.
@@ -87,6 +95,21 @@ class SyncOperations:
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
         """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
         return run(self._inner.get_buckets(entity_id, resource))
+
+    def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
+        """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
+        return run(self._inner.get_bucket(entity_id, resource, limit_name))
+
+    def get_or_create_bucket(self, entity_id: str, resource: str, limit: Limit) -> BucketState:
+        """Return one limit of a stored bucket, or if nobody has used it a full one, which need not be stored."""
+        return run(self._inner.get_or_create_bucket(entity_id, resource, limit))
+
+    def get_resource_buckets(self, resource: str, limit_name: str | None = None) -> list[BucketState]:
+        """Return the stored buckets of all entities for a resource, not refilled to now.
+
+        ``limit_name`` is the one limit to return; None for all.
+        """
+        return run(self._inner.get_resource_buckets(resource, limit_name))
 
     def top_up(
         self,
@@ -145,6 +168,14 @@ class SyncOperations:
     def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the system limits and what an acquire does when the store is unavailable."""
         return run(self._inner.get_system_defaults())
+
+    def get_system_limits(self) -> list[Limit]:
+        """Return the system limits."""
+        return run(self._inner.get_system_limits())
+
+    def resolve_on_unavailable(self) -> OnUnavailable:
+        """Return what acquires do when the store is unavailable, as stored, else that they block."""
+        return run(self._inner.resolve_on_unavailable())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
@@ -319,12 +350,12 @@ class SyncOperations:
         return run(self._inner.resolve_cascade(entity_id, resource))
 
     def list_entities_with_custom_limits(
-        self, resource: str = DEFAULT_RESOURCE, limit: int = 100, cursor: str | None = None
+        self, resource: str = DEFAULT_RESOURCE, limit: int | None = None, cursor: str | None = None
     ) -> tuple[list[str], str | None]:
-        """Return one page of entities with limits of their own, and a cursor.
+        """Return entities with limits of their own, and a cursor where there are more than ``limit``.
 
         ``resource`` is the resource of the limits, ``_default_`` for those for all resources; ``limit`` is the size of
-        a page; ``cursor`` is that of the previous page. The last page has none.
+        a page, None for all of them at once; ``cursor`` is that of the previous page. The last page has none.
         """
         return run(self._inner.list_entities_with_custom_limits(resource, limit, cursor))
 
@@ -358,7 +389,7 @@ class SyncOperations:
         limit: int = 100,
         next_key: str | None = None,
     ) -> tuple[list[UsageSnapshot], str | None]:
-        """Return one page of usage, and a cursor: by resource, kind of window and time.
+        """Return one page of usage, and a cursor: by resource, kind of window and time, newest first.
 
         If the consuming writes keep usage, it is exact as of the first page; if a stream keeps it, as of what the
         stream has delivered.

@@ -84,7 +84,7 @@ class Meter(Observer):
     ) -> None:
         self._to = instruments
         backend = ("backend", repository.capabilities.name)
-        where = (backend, ("namespace", repository.namespace))
+        where = (backend, ("namespace", repository.namespace_name))
         self._where = {f"zae_limiter.{name}": value for name, value in where}
         self._labels = labels
         tally, store = instruments.tally, repository.store

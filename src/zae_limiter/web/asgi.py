@@ -19,7 +19,7 @@ from .fields import Fields, omit_present
 from .middleware import Middleware, open_limiter
 from .proxies import Proxies
 from .request import AsgiRequest, encode_name
-from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
+from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refusal
 from .rules import BoundRule, Cost, Key, Rule
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         except Exception as error:
             if not leases.is_empty:
                 await leases.settle_error(error, untouched=exchange.untouched)
-            if exchange.started or not isinstance(error, REFUSALS):
+            if exchange.started or not is_refusal(error):
                 raise
             answer = self.answer(error)
             response = answer if self._respond is None else await self.respond(request, answer, error)
@@ -112,7 +112,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             await self.app(scope, handshake.receive, handshake.send)
         except Exception as error:
             await leases.settle_error(error, untouched=handshake.untouched)
-            if handshake.gone or not isinstance(error, REFUSALS):
+            if handshake.gone or not is_refusal(error):
                 raise
             await handshake.refuse(self.answer(error), scope)
         finally:

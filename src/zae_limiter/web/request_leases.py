@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..core.errors import (
+    AccessDeniedError,
     RateLimiterUnavailable,
     RateLimitExceeded,
     ResourceDisabled,
@@ -29,7 +30,12 @@ T = TypeVar("T")
 LEASES = "zae_limiter.leases"
 """The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
 REFUSALS = (RateLimitExceeded, ResourceDisabled, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
-"""The errors that the middleware answers by itself."""
+"""The errors that the middleware answers by itself, but for `AccessDeniedError`: that is for whoever runs the app."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether the middleware answers an error by itself."""
+    return isinstance(error, REFUSALS) and not isinstance(error, AccessDeniedError)
 
 
 class RequestLeases:
@@ -151,7 +157,7 @@ class RequestLeases:
         A refusal gives everything back, unless it is for several API keys: those are charged, and they are a failure
         even where the address has nothing left. Any other exception is charged like an answer with the status 500.
         """
-        refused = isinstance(error, REFUSALS)
+        refused = is_refusal(error)
         if untouched and self._guesses:
             self.failed = [lease for lease, _ in self._watched]
         elif untouched and not refused:

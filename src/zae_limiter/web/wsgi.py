@@ -16,7 +16,7 @@ from .answers import Answer
 from .fields import omit_present
 from .middleware import Middleware
 from .request import WsgiRequest
-from .request_leases import LEASES, REFUSALS, RequestLeases, find_leases, finish
+from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refusal
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
@@ -118,7 +118,7 @@ class Exchange:
     def answer_error(self, error: Exception) -> Iterable[bytes]:
         """Settle after the app has raised, and answer a refusal if nothing was answered yet; raise any other error."""
         run(self.leases.settle_error(error, untouched=not self.begun))
-        if self.begun or not isinstance(error, REFUSALS):
+        if self.begun or not is_refusal(error):
             raise error
         self.begun = True
         made = run(self._middleware.respond(self._request, self._middleware.answer(error), error))

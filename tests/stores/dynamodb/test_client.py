@@ -131,8 +131,8 @@ def test_the_next_address_is_tried(server: ScriptedServer, subject: Driven, monk
 
 def test_a_large_request_and_a_large_answer(server: ScriptedServer, subject: Driven) -> None:
     large = "x" * 3_000_000
-    server.script.append(reply({"Item": large}))
-    assert subject.call("BatchGetItem", {"Keys": large}) == {"Item": large}
+    server.script.append(reply({"Blob": large}))
+    assert subject.call("BatchGetItem", {"Keys": large}) == {"Blob": large}
     assert json.loads(server.seen[0].body) == {"Keys": large}
 
 
@@ -293,8 +293,8 @@ def test_tls_and_its_distrust(mode: str, monkeypatch: pytest.MonkeyPatch) -> Non
         accepted = server.accepted
         with driven(mode, server.url) as subject:
             for size in (1, 200_000):
-                server.script.append(reply({"Item": "y" * size}))
-                assert subject.call("GetItem", {"Key": "x" * size}) == {"Item": "y" * size}
+                server.script.append(reply({"Blob": "y" * size}))
+                assert subject.call("GetItem", {"Key": "x" * size}) == {"Blob": "y" * size}
             assert server.accepted == accepted + 1
             server.script.append(FORMS["until the end"])
             assert subject.call("UpdateItem") == {"a": "b"}

@@ -7,7 +7,7 @@ import datetime as dt
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,23 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from tests.support.modes import MODES
+from tests.support.deadlines import PATIENCE
+from tests.support.modes import MODES, Mode
 from tests.support.scripted_server import ScriptedServer, driven, isolate, refusal
-from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiterUnavailable, ValidationError
-from zae_limiter.runtime import blocking
-from zae_limiter.stores.dynamodb.client import open_client
+from zae_limiter import (
+    AccessDeniedError,
+    InfrastructureError,
+    RateLimiterUnavailable,
+    ValidationError,
+)
+from zae_limiter.repository.backend import Backend
+from zae_limiter.runtime.aio import AsyncioRuntime
+from zae_limiter.runtime.blocking import BlockingRuntime
+from zae_limiter.runtime.port import Runtime
+from zae_limiter.stores.dynamodb import client as client_module
+from zae_limiter.stores.dynamodb.client import Client, Options, open_client
 from zae_limiter.stores.dynamodb.credentials import Credentials, CredentialSource
+from zae_limiter.stores.dynamodb.store import DynamoStore
 
 CONFIG = """
 [profile paris]
@@ -146,13 +157,25 @@ def test_a_local_engine_asks_for_no_instance_role(local: bool) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_in_the_middle_of_a_renewal_does_not_hang_the_child() -> None:
-    subject = source(FakeSession(lambda: Static("a", "b")), [0.0])
-    with subject._turn:
-        child = os.fork()
-        if child == 0:
-            signal.alarm(5)
-            os._exit(0 if subject.ask() == Credentials("a", "b") else 1)
+    asked, release = threading.Event(), threading.Event()
+
+    def slow() -> Any:
+        asked.set()
+        assert release.wait(PATIENCE)
+        return Static("a", "b")
+
+    session = FakeSession(slow)
+    subject = source(session, [0.0])
+    run = subject.renew()
+    asked.wait(PATIENCE)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        session.make = lambda: Static("a", "b")
+        os._exit(0 if subject.renew().result() == Credentials("a", "b") else 1)
     assert os.waitpid(child, 0)[1] == 0
+    release.set()
+    assert run.result() == Credentials("a", "b"), "the parent's goes on"
 
 
 def raising(error: Exception) -> Callable[[], Any]:
@@ -217,11 +240,11 @@ def test_what_expires_is_renewed_before_its_time() -> None:
     first = subject.ask()
     for _ in range(100):
         assert subject.cached == first
-        assert not subject.due
+        assert now[0] < subject.due_at
     now[0] += 60
-    assert subject.due
+    assert now[0] >= subject.due_at
     assert subject.ask() != first
-    assert not subject.due
+    assert now[0] < subject.due_at
 
 
 def test_what_lasts_is_not_renewed() -> None:
@@ -243,111 +266,207 @@ def test_refused_credentials_are_resolved_once_for_all_who_met_the_refusal() -> 
     assert session.asked == 2
 
 
-async def test_a_renewal_runs_beside_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    asked, release, threads = threading.Event(), threading.Event(), []
+class Provider:
+    """Stands for what finds credentials: hands out those that are set, when it is let."""
 
-    def slow() -> Credentials:
-        threads.append(threading.current_thread())
-        asked.set()
-        release.wait()
-        return Credentials("id", "secret")
+    def __init__(self) -> None:
+        self.found: Credentials | Exception = Credentials("old", "secret")
+        self.asked, self.release = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.release.set()
 
-    async def work(server: ScriptedServer) -> None:
-        client = open_client("t", blocking=False, region="eu-west-1", endpoint_url=server.url)
-        await client.call("GetItem", {})
-        monkeypatch.setattr(client._credentials, "ask", slow)
-        monkeypatch.setattr(CredentialSource, "due", True)
+    def resolve(self, source: CredentialSource) -> Credentials:
+        found = self.found  # as of when it was asked
+        self.threads.append(threading.current_thread())
+        self.asked.set()
+        assert self.release.wait(PATIENCE)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def hang(self) -> None:
+        """Do not answer from now on."""
+        self.release.clear()
+        self.asked.clear()
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    """The provider of every client of a test; whoever still waits for it at the end is let go."""
+    made = Provider()
+    monkeypatch.setattr(CredentialSource, "_resolve", lambda source: made.resolve(source))
+    yield made
+    made.release.set()
+    for thread in made.threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_waits_for_a_renewal_while_there_are_valid_credentials(mode: str, provider: Provider) -> None:
+    with ScriptedServer() as server, driven(mode, server.url) as subject:
+        subject.call()
+        provider.hang()
+        subject.client._credentials.due_at = 0.0
         for _ in range(5):
-            await client.call("GetItem", {})
-        await asyncio.to_thread(asked.wait)
-        release.set()
+            subject.call()
+        assert provider.asked.wait(PATIENCE)
+        subject.client._credentials.due_at = 0.0
+        subject.call()
+        provider.release.set()
+        assert len(server.seen) == 7
+        assert used(server) == "old"
+    assert len(provider.threads) == 2, "one at a time"
+    assert all(thread.daemon for thread in provider.threads), "a program can end while a provider hangs"
 
-    with ScriptedServer() as server:
-        await work(server)
-        assert len(server.seen) == 6
-    assert len(threads) == 1
-    assert threads[0] is not threading.main_thread()
 
-
-async def test_a_renewal_under_way_that_has_not_heard_of_the_refusal_is_not_enough(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("mode", MODES)
+def test_a_renewal_that_fails_is_logged_while_the_old_credentials_are_valid(
+    mode: str, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    release = threading.Event()
-    old, new = Credentials("old", "secret"), Credentials("new", "secret")
+    with ScriptedServer() as server, driven(mode, server.url) as subject:
+        subject.call()
+        provider.found = RateLimiterUnavailable("sts is down")
+        subject.client._credentials.due_at = 0.0
+        subject.call()
+        for thread in provider.threads:
+            thread.join()
+        subject.call()
+        assert len(server.seen) == 3
+    (record,) = caplog.records
+    assert record.__dict__["zae_event"] == "credentials.not_renewed"
+    assert "sts is down" in record.getMessage()
 
-    def ask(refused: Credentials | None = None) -> Credentials:
-        if refused is None:
-            release.wait()
-        return new if refused == old else old
 
-    async def work(server: ScriptedServer) -> None:
-        client = open_client("t", blocking=False, region="eu-west-1", endpoint_url=server.url)
-        await client.call("GetItem", {})
-        aside = client.connections.sockets.aside
-
-        async def joined(job: Callable[[], Any], timeout: float) -> Any:
-            release.set()
-            return await aside(job, timeout)
-
-        monkeypatch.setattr(client._credentials, "ask", ask)
-        monkeypatch.setattr(CredentialSource, "due", True)
-        monkeypatch.setattr(client.connections.sockets, "aside", joined)
+@pytest.mark.parametrize("mode", MODES)
+def test_refused_credentials_are_awaited_no_longer_than_the_call_may_take(mode: str, provider: Provider) -> None:
+    with ScriptedServer() as server, driven(mode, server.url) as subject:
+        subject.call()
+        provider.hang()
         server.script.append(refusal("ExpiredTokenException"))
-        await client.call("GetItem", {})
+        with pytest.raises(RateLimiterUnavailable, match=r"AWS credentials could not be found within 0\.[0-9]+ s"):
+            subject.call(timeout=0.2)
+        provider.found = Credentials("new", "secret")
+        provider.release.set()
 
-    with ScriptedServer() as server:
-        await work(server)
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_renewal_under_way_that_has_not_heard_of_the_refusal_is_not_enough(mode: str, provider: Provider) -> None:
+    with ScriptedServer() as server, driven(mode, server.url) as subject:
+        subject.call()
+        provider.hang()
+        subject.client._credentials.due_at = 0.0
+
+        def refuse() -> None:
+            """While somebody asks for credentials, who will get the old ones."""
+            assert provider.asked.wait(PATIENCE)
+            provider.found = Credentials("new", "secret")
+            provider.release.set()
+
+        server.script.append(refusal("ExpiredTokenException")._replace(before=refuse))
+        subject.call()
         assert used(server) == "new"
 
 
-async def test_a_cancelled_caller_does_not_end_the_search_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    release, asked = threading.Event(), threading.Event()
-    runs: list[int] = []
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_call_has_all_its_time_when_there_are_credentials(mode: str, provider: Provider) -> None:
+    now = [0.0]
+    resolve = provider.resolve
 
-    def ask(self: CredentialSource, refused: Credentials | None = None) -> Credentials:
-        runs.append(1)
-        asked.set()
-        release.wait()
-        return Credentials("id", "secret")
+    def slow(source: CredentialSource) -> Credentials:
+        now[0] += 19.0
+        return resolve(source)
 
-    monkeypatch.setattr(CredentialSource, "ask", ask)
+    provider.resolve = slow  # type: ignore[method-assign]
+    with ScriptedServer() as server, driven(mode, server.url, timer=lambda: now[0]) as subject:
+        assert subject.call(timeout=2) == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_call_of_a_limiter_has_all_its_time_too(mode: str, provider: Provider) -> None:
+    """Its deadline begins when there are credentials."""
+    now = [0.0]
+    resolve = provider.resolve
+
+    def slow(source: CredentialSource) -> Credentials:
+        now[0] += 19.0
+        return resolve(source)
+
+    provider.resolve = slow  # type: ignore[method-assign]
+    subject = Mode(mode)
+    runtime: Runtime = BlockingRuntime() if mode == "blocking" else AsyncioRuntime()
+    client = Client(Options("t", "eu-west-1", "http://127.0.0.1:9"), blocking=mode == "blocking", timer=lambda: now[0])
+    backend = Backend(DynamoStore(client), runtime, "default", 60.0, 2.0)
+    backend.stopwatch = lambda: now[0]
+    try:
+        deadline = subject.run(backend.begin())
+        assert (now[0], deadline.left()) == (19.0, 2.0)
+        assert backend.unprepared is None, "later calls do not look"
+    finally:
+        subject.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_credentials_that_are_never_found_are_an_outage_of_their_own(
+    mode: str, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.hang()
+    monkeypatch.setattr(client_module, "FIND_SECONDS", 0.05)
+    now = [0.0]
+    with driven(mode, "http://127.0.0.1:9", timer=lambda: now[0]) as subject:
+        with pytest.raises(RateLimiterUnavailable, match=r"AWS credentials could not be found within 0\.05 s"):
+            subject.call(timeout=1000)
+        now[0] = 30.0
+        with pytest.raises(RateLimiterUnavailable, match="AWS credentials"):
+            subject.call()
+        assert len(provider.threads) == 1, "others do not ask a provider that hangs"
+        now[0] = 61.0
+        with pytest.raises(RateLimiterUnavailable, match="AWS credentials"):
+            subject.call()
+        assert len(provider.threads) == 2, "but it is tried again"
+
+
+def test_a_process_that_ends_finds_credentials_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch, provider: Provider
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    with ScriptedServer() as server, driven("blocking", server.url) as subject:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            run = subject.client._credentials.renew()
+        assert run.result(0) == Credentials("old", "secret")
+        provider.threads.clear()  # this one
+
+
+async def test_a_cancelled_caller_does_not_end_the_search_of_the_others(provider: Provider) -> None:
+    provider.hang()
 
     async def work(server: ScriptedServer) -> None:
         client = open_client("t", blocking=False, region="eu-west-1", endpoint_url=server.url)
         first, second = (asyncio.ensure_future(client.call("GetItem", {})) for _ in range(2))
-        await asyncio.to_thread(asked.wait)
+        await asyncio.to_thread(provider.asked.wait)
         first.cancel()
         await asyncio.wait((first,))
-        release.set()
+        provider.release.set()
         assert await second == {}
         assert first.cancelled()
+        await client.close()
 
     with ScriptedServer() as server:
         await work(server)
-    assert len(runs) == 1
+    assert len(provider.threads) == 1
 
 
-async def test_credentials_that_take_too_long_are_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
-    monkeypatch.setattr(CredentialSource, "ask", lambda self, refused=None: release.wait())
-    client = open_client("t", blocking=False, region="eu-west-1", endpoint_url="http://127.0.0.1:9")
-    try:
-        with pytest.raises(RateLimiterUnavailable, match="credentials"):
-            await client.call("GetItem", {}, timeout=0.02)
-    finally:
-        release.set()
-
-
-def test_a_blocking_client_renews_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[threading.Thread] = []
-    with ScriptedServer() as server:
-        client = open_client("t", blocking=True, region="eu-west-1", endpoint_url=server.url)
-        blocking.run(client.call("GetItem", {}))
-        monkeypatch.setattr(CredentialSource, "due", True)
-        monkeypatch.setattr(client._credentials, "ask", lambda: asked.append(threading.current_thread()))
-        blocking.run(client.call("GetItem", {}))
-    assert asked == [threading.main_thread()]
+def test_threads_that_need_credentials_at_once_share_one_search(provider: Provider) -> None:
+    provider.hang()
+    with ScriptedServer() as server, driven("blocking", server.url) as subject:
+        threads = [threading.Thread(target=subject.call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        assert provider.asked.wait(PATIENCE)
+        provider.release.set()
+        for thread in threads:
+            thread.join()
+        assert len(server.seen) == 8
+    assert len(provider.threads) == 1

@@ -216,7 +216,7 @@ def test_a_fault_of_the_setup_is_no_outage(
     server.script.append(step)
     with pytest.raises(kind, match=words) as caught:
         subject.call("UpdateItem", repeatable=True)
-    assert not isinstance(caught.value, RateLimiterUnavailable)
+    assert type(caught.value) is not RateLimiterUnavailable
     assert isinstance(caught.value.__cause__, ServiceError)
     assert len(server.seen) == 1
 

@@ -54,6 +54,9 @@ class Scripted:
             raise answer
         return answer
 
+    async def prepare(self) -> None:
+        pass
+
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
 

@@ -13,7 +13,7 @@ from tests.support import ports
 from tests.support.modes import Mode
 from tests.support.redis.endpoint import Endpoint
 from tests.support.redis.resp import Frames, command_name
-from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter import AccessDeniedError, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
 from zae_limiter.sync import BlockingRateLimiter
@@ -72,6 +72,8 @@ async def take(limiter: RateLimiter, amount: int = 1, entity: str = "key", **opt
             return "degraded" if lease.degraded else "granted"
     except RateLimitExceeded:
         return "refused"
+    except AccessDeniedError:
+        raise
     except RateLimiterUnavailable:
         return "unavailable"
 

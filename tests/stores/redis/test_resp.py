@@ -23,6 +23,8 @@ ANSWERS: list[tuple[bytes, Any]] = [
     (b"$100000\r\n" + b"x" * 100_000 + b"\r\n", b"x" * 100_000),
 ]
 
+HOSTILE = [b"*1\r\n" * 100_000, b"$" + b"9" * 5_000 + b"\r\n", b":" + b"9" * 5_000 + b"\r\n", b"+" + b"x" * 100_000]
+
 
 @given(
     wanted=st.lists(st.sampled_from(ANSWERS), max_size=6),
@@ -45,7 +47,9 @@ def test_an_error_takes_the_place_of_an_answer() -> None:
     assert (str(first), second) == ("MOVED 7 host:1", 1)
 
 
-@pytest.mark.parametrize("data", [b"?\r\n", b"$x\r\n", b"*1\r\n!\r\n", b"\r\n", b":1.5\r\n", b"HTTP/1.1 400\r\n"])
+@pytest.mark.parametrize(
+    "data", [b"?\r\n", b"$x\r\n", b"*1\r\n!\r\n", b"\r\n", b":1.5\r\n", b"HTTP/1.1 400\r\n", *HOSTILE]
+)
 def test_what_is_no_answer_is_an_error(data: bytes) -> None:
     with pytest.raises(InvalidResponse):
         Reader().feed(data)

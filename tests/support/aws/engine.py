@@ -36,6 +36,10 @@ CREDENTIALS = {
 """What a local engine accepts, as environment variables."""
 
 
+RUN = os.urandom(3).hex()
+"""Part of the names of tables: an engine named from outside may be used by several runs, and keep what one has left."""
+
+
 class EngineMissing(Exception):
     """There is no local AWS to test against."""
 
@@ -90,6 +94,12 @@ def start(*words: str, **settings: str) -> Engine:
 
 
 _RUNNING: list[Engine] = []
+
+
+def region() -> str:
+    """The region of the engine under test: as the environment says if it is named from outside."""
+    said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return said if said and URL in os.environ else CREDENTIALS["AWS_DEFAULT_REGION"]
 
 
 def endpoint() -> str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.support.aws import engine
+from tests.support.aws import abilities, engine
 from tests.support.aws.plain import Plain
 from tests.support.aws.strict import check_calls
 from tests.support.aws.wire import Call, Wire
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _COUNT = itertools.count()
-REGION = "us-east-1"
+REGION = engine.region()
 
 
 class Rig(Harness):
@@ -66,7 +66,8 @@ class Rig(Harness):
 @contextlib.contextmanager
 def rigged(*, blocking: bool) -> Iterator[Rig]:
     """A rig on a table of its own."""
-    table = f"rig-{os.getpid()}-{next(_COUNT)}"
+    table = f"rig-{engine.RUN}-{os.getpid()}-{next(_COUNT)}"
+    abilities.skip_where_lacking()
     with Wire(engine.endpoint()) as wire:
         rig = Rig(wire, table, blocking=blocking)
         rig.run(rig.dynamo(rig.clock).create_table())

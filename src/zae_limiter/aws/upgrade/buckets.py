@@ -162,11 +162,15 @@ def _merge_quota(parts: list[Holding], number: int, anchor: int, now_ms: int) ->
 
 
 def _read_holdings(old: Old) -> list[Holding]:
-    """Return the holding of each limit of a bucket item, without the store's own write limit."""
+    """Return the holding of each limit of a bucket item, without the store's own write limit.
+
+    Before namespaces there was no such limit, so one of its name is a user's, which `names.limit_name` refuses.
+    """
     fields = old.fields
+    reserved = {names.INFRASTRUCTURE_LIMIT} if "/" in old.key.pk.partition("#")[0] else set()
     limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
     refilled, found = whole_number(fields, ANCHOR), []
-    limits = policies.read_bucket_limits(fields, sorted(limit_names - {names.INFRASTRUCTURE_LIMIT}))
+    limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
         rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)

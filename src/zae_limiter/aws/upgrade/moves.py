@@ -53,6 +53,12 @@ class Move(NamedTuple):
         first = self.writes[0]
         return first.key if ABSENT in first.guards else None
 
+    @property
+    def resource(self) -> str | None:
+        """The resource of a bucket from before namespaces, or None of anything else."""
+        is_old = self.kind == "bucket" and "/" not in self.olds[0].key.pk.partition("#")[0]
+        return str(self.writes[0].put["resource"]) if is_old else None
+
 
 class RejectedRecord(NamedTuple):
     """A record that is left where it is because it is invalid."""

@@ -20,7 +20,8 @@ from .moves import Move, Old, Outcome, RejectedRecord
 Ts = TypeVarTuple("Ts")
 
 _BUCKET = "#BUCKET#"
-_LIMIT = "#LIMIT#"
+LIMIT = "#LIMIT#"
+"""The sort keys of limits that are stored one by one begin with it."""
 _PROVISIONER = "#PROVISIONER"
 PRESENT = (
     *(keys.META, keys.CONFIG, keys.STATE, keys.VERSION, keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES),
@@ -118,7 +119,7 @@ class Partition(NamedTuple):
         default = self._find(keys.CONFIG)
         if default is not None:
             wholes.setdefault(DEFAULT_RESOURCE, default)
-        grouped = self._by_resource(_LIMIT)
+        grouped = self._by_resource(LIMIT)
         for resource in sorted(wholes.keys() | grouped.keys()):
             scope = Scope(self.namespace_id, resource, self.place.whose)
             yield from self._read_config(scope, wholes.get(resource), grouped.get(resource, {}))
@@ -129,13 +130,13 @@ class Partition(NamedTuple):
             yield from attempt(olds, conversions.convert_config, scope, whole, parts, self.now_ms)
 
     def _read_resource(self) -> Iterator[Outcome]:
-        parts = {parts[-1]: old for parts, old in self._under(_LIMIT)}
+        parts = {parts[-1]: old for parts, old in self._under(LIMIT)}
         return self._read_config(Scope(self.namespace_id, self.place.whose), self._find(keys.CONFIG), parts)
 
     def _read_system(self) -> Iterator[Outcome]:
         ns, stored_ns = self.namespace_id, self.place.namespace_id
-        parts = {parts[0]: old for parts, old in self._under(_LIMIT) if len(parts) == 1}
-        grouped = self._by_resource(_LIMIT)
+        parts = {parts[0]: old for parts, old in self._under(LIMIT) if len(parts) == 1}
+        grouped = self._by_resource(LIMIT)
         parts |= grouped.pop(DEFAULT_RESOURCE, {})
         yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
         for resource, items in grouped.items():

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 DISABLED = "disabled"
 ZONE = "sched_tz"
-_NONE = "-"
+NONE = "-"
+"""Stands for no schedule where the bucket has one for its other limits."""
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 _FIELDS = ("cp", "bx", "ra", "rp", "sched", "rsched", "rsa", "soft")
 _ENTRY = re.compile(r"((?:[mhDMw][0-9*/,-]+)*)((?:[scap][0-9]+)*)")
@@ -97,7 +98,7 @@ def read_bucket_limits(fields: Image, limit_names: Iterable[str]) -> dict[str, O
     for name in limit_names:
         prefix = f"b_{name}_"
         reset, schedule = (fields.get(prefix + field, fields.get(field)) for field in ("rsched", "sched"))
-        texts = (None if text == _NONE else text for text in (reset, schedule))
+        texts = (None if text == NONE else text for text in (reset, schedule))
         found[name] = _read_limit(name, fields, prefix, *texts)
     return found
 

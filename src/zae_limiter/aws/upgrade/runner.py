@@ -21,8 +21,9 @@ from ...stores.dynamodb.table import describe
 from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
-from .moves import Move, Old, RejectedRecord, delete_if_unchanged, merge_writes, split_batches
-from .partition import Partition, PartitionKey, attempt
+from .changes import Change, ChangeLog
+from .moves import Move, Old, RejectedRecord, merge_writes, split_batches
+from .partition import LIMIT, Partition, PartitionKey, attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -45,6 +46,10 @@ class MoveReport(NamedTuple):
     """Old buckets whose debts went to a bucket that clients already used."""
     superseded: int = 0
     """Old records of which clients had already written newer ones."""
+    resources: frozenset[str] = frozenset()
+    """The resources of buckets from before namespaces."""
+    changes: tuple[Change, ...] = ()
+    """What means something else afterwards; only a dry run says so."""
 
     @property
     def is_empty(self) -> bool:
@@ -62,21 +67,31 @@ class Runner:
         *,
         dry_run: bool = False,
         progress: Callable[[int, int], object] | None = None,
+        remember: str | None = None,
     ) -> None:
+        """Prepare a run. ``remember`` are the resources that are noted in the version record when it begins."""
         self._store = store
         self._namespace_name = namespace_name
         self._dry_run = dry_run
+        self._remember = remember
         self._progress = progress or (lambda done, total: None)
         self._namespace_id: str | None = None
         self._begun = False
+        self._closed = False
         self._trail: list[str] = []
         self._counts: Counter[str] = Counter()
         self._merged = self._superseded = 0
         self._refused: dict[Key, str] = {}
+        self._resources: set[str] = set()
+        self._changes = ChangeLog(namespace_name)
         self._whole: set[tuple[str, ...]] = set()
 
     async def run(self) -> MoveReport:
         """Move all old records and return a report. A second run finds nothing."""
+        older, found = await self._store.read([version.UNPREFIXED[0], keys.namespace(self._namespace_name)])
+        self._namespace_id = None if found is None else str(found["namespace_id"])
+        self._closed = version.refuses_older(older)
+        self._counts["version"] += older is not None and not self._closed
         table = await describe(self._store.client) or {}
         done, total = 0, int(table.get("ItemCount", 0))
         moved = ""
@@ -87,7 +102,14 @@ class Runner:
                 done += len(olds)
                 self._progress(done, max(done, total))
         await self._finish()
-        return MoveReport(dict(sorted(self._counts.items())), self._refused, self._merged, self._superseded)
+        return MoveReport(
+            dict(sorted((+self._counts).items())),
+            self._refused,
+            self._merged,
+            self._superseded,
+            frozenset(self._resources),
+            self._changes.report() if self._dry_run else (),
+        )
 
     async def _partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
         """Yield the records of each page by partition; a partition on two pages comes in two parts."""
@@ -124,6 +146,8 @@ class Runner:
         place = PartitionKey.of(pk)
         if place is None:
             return False
+        if place.kind in ("RESOURCE", "SYSTEM") and any(each.key.sk.startswith((keys.CONFIG, LIMIT)) for each in olds):
+            self._changes.cover(place.whose or None)
         old = place.namespace_id is None or bool(self._plan(place, olds))
         if old:
             await self._move_partition(pk, place)
@@ -181,8 +205,9 @@ class Runner:
         """Commit the moves and note the rejections. Return False if the records must be read again."""
         moves = [each for each in found if isinstance(each, Move)]
         self._refused |= {each.key: each.reason for each in found if isinstance(each, RejectedRecord)}
+        self._resources |= {move.resource for move in moves if move.resource is not None}
         if self._dry_run:
-            self._counts.update(move.kind for move in moves)
+            await self._count_planned(moves)
         if self._dry_run or not moves:
             return True
         if not await self._prepare(moves):
@@ -196,13 +221,28 @@ class Runner:
                     whole = await self._commit_one(move) and whole
         return whole
 
+    async def _count_planned(self, moves: Sequence[Move]) -> None:
+        """Count what a run would do. In a table that was upgraded before, old records may meet newer ones."""
+        self._changes.add(moves)
+        targets = [move.target for move in moves if move.target is not None] if self._closed else []
+        images = await self._store.read(targets)
+        taken = {target for target, image in zip(targets, images, strict=True) if image is not None}
+        for move in moves:
+            if move.target not in taken:
+                self._counts[move.kind] += 1
+            elif move.kind == "bucket":
+                self._merged += 1
+            else:
+                self._superseded += 1
+
     async def _prepare(self, moves: Sequence[Move]) -> bool:
         """Before the first move, mark the table and find the namespace for data that have none, or register it.
 
         Return False if the namespace was unknown until now: the moves must be planned again.
         """
         if not self._begun:
-            await self._store.commit([version.stamp(version.Deployed(version.UNFINISHED))])
+            unfinished = version.Deployed(version.UNFINISHED, resources_moved=self._remember)
+            await self._store.commit([version.stamp(unfinished), version.refuse_older()])
             self._begun = True
         if not any(write.key.pk.startswith(f"{_NEW_NAMESPACE}/") for move in moves for write in move.writes):
             return True
@@ -257,20 +297,14 @@ class Runner:
         return done
 
     async def _finish(self) -> None:
-        """Write the present version and how many records are left; delete the version record without namespace."""
-        stamped, old = await self._store.read([version.KEY, version.UNPREFIXED[0]])
-        if old is not None:
-            self._counts["version"] += 1
+        """Write the present version and how many records are left, and keep clients from before namespaces out."""
+        stamped = (await self._store.read([version.KEY]))[0]
         unfinished = stamped is not None and is_unfinished(stamped)
         left = len(self._refused)
-        changed = unfinished or left != count_left(stamped)
-        if self._dry_run or not (self._begun or changed or old is not None):
-            return
-        writes = [version.stamp(version.Deployed(records_left=left))]
-        if old is not None:
-            writes.append(delete_if_unchanged(Old(version.UNPREFIXED[0], old), self._now_ms()))
-        if not await self._commit(writes):
-            await self._store.commit(writes[:1])
+        changed = unfinished or not self._closed or left != count_left(stamped)
+        if not self._dry_run and (self._begun or changed):
+            done = version.stamp(version.Deployed(records_left=left))._replace(remove=_name_older_aggregator(stamped))
+            await self._store.commit([done, version.refuse_older()])
 
     async def _commit(self, writes: Sequence[Write]) -> bool:
         return isinstance(await self._store.commit(writes), Committed)
@@ -290,6 +324,12 @@ def is_unfinished(stamped: Image) -> bool:
 def count_left(stamped: Image | None) -> int:
     """Return how many records an upgrade has left where they were, by a version record that can be read."""
     return version.decode(stamped).records_left or 0
+
+
+def _name_older_aggregator(stamped: Image | None) -> tuple[str, ...]:
+    """Return the attribute of an aggregator before 1.0, which is of another stack: this version cannot renew it."""
+    aggregator = None if stamped is None else stamped.get(version.AGGREGATOR)
+    return (version.AGGREGATOR,) if isinstance(aggregator, str) and aggregator.startswith("0.") else ()
 
 
 def _tries(pk: str) -> Iterator[int]:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
-from ...core.errors import InfrastructureNotFoundError
+from ...core import names
+from ...core.errors import InfrastructureNotFoundError, StackOperationError, ValidationError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
@@ -20,12 +21,14 @@ from .. import deployment, package, stack
 from ..calls import Aws
 from ..template import function_name
 from .runner import MoveReport, Runner, count_left, is_unfinished
+from .stragglers import Stragglers, find_stragglers, join_resources
 
 if TYPE_CHECKING:
     from ...records.algebra import Key
     from ...stores.dynamodb.store import DynamoStore
     from ..events import Event
     from ..stack import Stack
+    from .changes import Change
 
 
 class UpgradePlan(NamedTuple):
@@ -41,11 +44,20 @@ class UpgradePlan(NamedTuple):
     """What would be moved; None where the version record says that everything was."""
     version: bool = False
     """Whether the version record is to be written."""
+    stragglers: Stragglers = Stragglers()
+    """What clients from before namespaces have written after an upgrade."""
+    older_stack: str | None = None
+    """The version before 1.0 whose stack holds the table, and whose aggregator goes on."""
 
     @property
     def refused(self) -> dict[Key, str]:
         """The records that cannot be upgraded, with the reasons."""
         return {} if self.data is None else self.data.refused
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What means something else after the upgrade."""
+        return () if self.data is None else self.data.changes
 
     @property
     def is_empty(self) -> bool:
@@ -70,6 +82,13 @@ class UpgradeProgress(NamedTuple):
     records: Callable[[int, int], object] = lambda done, total: None
 
 
+def _code_in_s3(function: str) -> StackOperationError:
+    return StackOperationError(
+        f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
+        "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload it."
+    )
+
+
 class Upgrade:
     """The upgrade of one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -89,19 +108,24 @@ class Upgrade:
             function = function_name(self._name)
             deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
             outdated_code = not package.is_current(deployed)
+            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
+                if lambda_only:
+                    raise _code_in_s3(function)
+                outdated_code = False
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
-        current, left = self._look_at_version()
+        current, left, stragglers = self._look_at_version()
         data = None
-        if force or left or not current:
+        if force or left or not current or stragglers.records:
             watch.step("looking for old records")
             data = self._move(watch, dry_run=True)
             current = current and left == len(data.refused)
         outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
-        return UpgradePlan(
-            () if found else shape, outdated or (force and found is not None), outdated_code, data, not current
-        )
+        renew = outdated or (force and found is not None)
+        other = None if found else self._any_stack()
+        older = None if other is None else other.older_version
+        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers, older)
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
@@ -120,15 +144,23 @@ class Upgrade:
         data = None
         if plan.data is not None:
             watch.step("moving records")
-            data = self._move(watch)
+            data = self._move(watch, resources=plan.data.resources)
         if plan.version:
-            run(self._store.commit([version.stamp(version.Deployed())]))
+            run(self._store.commit([version.stamp(version.Deployed()), version.refuse_older()]))
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _stack(self) -> Stack | None:
         """Return our stack that holds the table, or None if it was created without one."""
-        found = stack.describe(self._aws, self._name)
+        found = self._any_stack()
         return found if found is not None and found.is_managed and not found.is_dead else None
+
+    def _any_stack(self) -> Stack | None:
+        """Return the stack of the table's name, or None; there is none for a name that no stack can have."""
+        try:
+            names.stack(self._name)
+        except ValidationError:
+            return None
+        return stack.describe(self._aws, self._name)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
@@ -138,17 +170,25 @@ class Upgrade:
             )
         return found
 
-    def _look_at_version(self) -> tuple[bool, int]:
-        """Return whether the data have the present schema and no older client has written since, and how many are left.
+    def _look_at_version(self) -> tuple[bool, int, Stragglers]:
+        """Return whether the data have the present schema, how many are left, and what older clients wrote since.
 
         Raise an error for a newer schema.
         """
-        stamped, found = run(self._store.read([version.KEY, keys.namespace(self._namespace_name)]))
+        wanted = [version.KEY, version.UNPREFIXED[0], keys.namespace(self._namespace_name)]
+        stamped, older, found = run(self._store.read(wanted))
         if stamped is None or is_unfinished(stamped):
-            return False, 0
-        version.check(version.decode(stamped), __version__)
-        return found is None or namespace.is_present(found), count_left(stamped)
+            return False, 0, Stragglers()
+        deployed = version.decode(stamped)
+        version.check(deployed, __version__)
+        present = (found is None or namespace.is_present(found)) and version.refuses_older(older)
+        return present, count_left(stamped), run(find_stragglers(self._store, deployed))
 
-    def _move(self, watch: UpgradeProgress, *, dry_run: bool = False) -> MoveReport:
-        runner = Runner(self._store, self._namespace_name, dry_run=dry_run, progress=watch.records)
+    def _move(
+        self, watch: UpgradeProgress, *, dry_run: bool = False, resources: frozenset[str] = frozenset()
+    ) -> MoveReport:
+        stamped = run(self._store.read([version.KEY]))[0]
+        before = None if stamped is None else stamped.get("resources_moved")
+        remember = join_resources(resources, before)
+        runner = Runner(self._store, self._namespace_name, dry_run=dry_run, progress=watch.records, remember=remember)
         return run(runner.run())

@@ -95,15 +95,16 @@ class Access(NamedTuple):
 
     async def _rows(self, wanted: Query, items: Sequence[Item]) -> list[tuple[str, Key, Image]]:
         """Return cursor, key and image of the records of an answer that are live and still in the range."""
-        sorts = {key_of(item): item[_key_names(wanted)[1]]["S"] for item in items}
+        entries = {key_of(item): item[_key_names(wanted)[1]]["S"] for item in items}
+        sorts = {key: sort for key, sort in entries.items() if key.pk.startswith(wanted.namespace)}
         if not sorts:
             return []
         if wanted.gsi is None or wanted.gsi in WHOLE:
             found = self.live_images(items)
         else:
             read = await self.read(list(sorts))
-            entries = {key: (wanted.pk, sort) for key, sort in sorts.items()}
-            found = {key: image for key, image in read.items() if index_entry(wanted.gsi, image) == entries[key]}
+            places = {key: (wanted.pk, sort) for key, sort in sorts.items()}
+            found = {key: image for key, image in read.items() if index_entry(wanted.gsi, image) == places[key]}
         ranged = [(sort, key) for key, sort in sorts.items() if key in found and within(sort, wanted)]
         return [(cursor_of(sort, key), key, found[key]) for sort, key in ranged]
 

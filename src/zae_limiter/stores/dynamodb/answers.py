@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from calendar import timegm
+from collections.abc import Mapping
 from email.utils import parsedate
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ...clock import Clock
 from ...core.errors import (
@@ -20,6 +21,7 @@ from ...core.errors import (
 )
 from ..outcomes import Failure, Meaning, Remedy
 from ..server_clock import ServerClock
+from .shapes import Malformed, check_shape
 from .wire import Answer
 
 OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION or region= in the store's URL"
@@ -102,21 +104,30 @@ _BY_MESSAGE: tuple[tuple[str, str, Meaning], ...] = (
 )
 
 
-def parse_answer(answer: Answer, where: str) -> dict[str, Any]:
-    """Return the content of a good answer. Raise `Refused` or `Failure` for any other; ``where`` opens the messages."""
+class Unreadable(Failure):
+    """The answer is none of DynamoDB's; nobody knows what else comes over its connection."""
+
+
+def parse_answer(answer: Answer, request: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the content of a good answer to ``request``. Raise `Refused` or `Failure` for any other.
+
+    Whatever is not an answer of DynamoDB's to this request is `Unreadable`; ``where`` opens the messages.
+    """
     checksum = answer.headers.get("x-amz-crc32")
-    complete = checksum is None or checksum == str(zlib.crc32(answer.body))
     try:
-        content = json.loads(answer.body) if complete else None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        reason = f"it is not a JSON object but {answer.body[:60]!r}" if complete else "its checksum is wrong"
-        error = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
-        raise failure(_UNREADABLE, where, error)
+        if checksum is not None and checksum != str(zlib.crc32(answer.body)):
+            raise Malformed("its checksum is wrong")
+        content = json.loads(answer.body)
+        if type(content) is not dict:
+            raise Malformed(f"it is not a JSON object but {answer.body[:60]!r}")
+        check_shape(content, request, answer.status)
+    except (Malformed, ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, Malformed) else f"it is not a JSON object but {answer.body[:60]!r}"
+        cause = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
+        raise Unreadable(_UNREADABLE.error(where, describe(cause), cause), _UNREADABLE) from error
     if answer.status != 200:
         raise _find_error(answer, content, where)
-    return content
+    return cast("dict[str, Any]", content)
 
 
 def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused | Failure:
@@ -127,8 +138,7 @@ def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused 
         return Refused(code, content)
     message = str(content.get("message") or content.get("Message") or "")
     if code == "TransactionCanceledException":  # with a reason for each write
-        given = content.get("CancellationReasons")
-        reasons = [reason for reason in given if isinstance(reason, dict)] if isinstance(given, list) else []
+        reasons = content.get("CancellationReasons", ())
         told = [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]
         if any(each == "ConditionalCheckFailed" for each, _ in told):
             return Refused(code, content)
@@ -141,9 +151,13 @@ def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused 
 
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     """Return the failure that a row of the table describes."""
+    return Failure(meaning.error(where, describe(cause), cause), meaning)
+
+
+def describe(cause: Exception) -> str:
+    """Return what the service said, with the id of the request if there is one."""
     said = getattr(cause, "request_id", None)
-    details = f"{cause}; request {said}" if said else str(cause)
-    return Failure(meaning.error(where, details, cause), meaning)
+    return f"{cause}; request {said}" if said else str(cause)
 
 
 class DateClock(ServerClock):
@@ -168,5 +182,5 @@ def _date_ms(date: str) -> int | None:
     try:
         parsed = parsedate(date)
         return None if parsed is None else timegm(parsed) * 1000
-    except (ValueError, IndexError, OverflowError):
+    except (ValueError, IndexError, TypeError, OverflowError):
         return None

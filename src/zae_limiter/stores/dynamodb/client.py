@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -25,9 +26,9 @@ from ...core.errors import RateLimiterUnavailable
 from ...core.reports import BackendStats
 from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import REQUEST_ID, DateClock, Refused, failure, parse_answer
+from .answers import REQUEST_ID, DateClock, Refused, Unreadable, failure, parse_answer
 from .connections import Connections
-from .credentials import Credentials, CredentialSource, Origin, open_session, signed_headers
+from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
 from .settings import Settings, resolve
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import request_bytes
@@ -37,6 +38,8 @@ _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _MAX_TRIES = 5
 _FIRST_PAUSE = 0.025
 _LONGEST_PAUSE = 1.0
+_MAX_UNITS = 1e6
+"""No request costs as much; an answer that says so is not believed."""
 _READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
@@ -78,7 +81,7 @@ class Stats:
         parts = consumed if isinstance(consumed, list) else [consumed]
         units = [part.get("CapacityUnits") for part in parts if isinstance(part, dict)]
         kind = "read_units" if operation in _READS else "write_units"
-        cost = sum([float(each) for each in units if isinstance(each, (int, float))], 0.0)
+        cost = sum([float(each) for each in units if isinstance(each, (int, float)) and 0 <= each < _MAX_UNITS], 0.0)
         self.count(bytes_received=received, **{kind: cost})
 
     def snapshot(self) -> BackendStats:
@@ -150,6 +153,11 @@ class Client:
         return found
 
     @property
+    def is_resolved(self) -> bool:
+        """Whether region and endpoint have been looked up."""
+        return self._settings is not None
+
+    @property
     def region(self) -> str:
         """Return the region that requests are signed for."""
         return self.settings.region
@@ -159,11 +167,13 @@ class Client:
     ) -> dict[str, Any]:
         """Call the service within ``timeout`` seconds; ``repeatable`` says that executing it twice does no harm."""
         body = _encoded(request).encode()
+        if self._credentials.cached is None:
+            await self.prepare()
         deadline = self._timer() + (self.timeout if timeout is None else timeout)
         retry = _Retry(repeatable)
         while True:
             try:
-                return await self._attempt(operation, body, deadline, retry)
+                return await self._attempt(operation, request, body, deadline, retry)
             except Refused:  # it is billed, but its answer does not say how much
                 items = request.get("TransactItems")
                 self.stats.count(conflicts=1, write_units=1.0 if items is None else 2.0 * len(items))
@@ -186,13 +196,15 @@ class Client:
         """Close the idle connections; the next call opens new ones."""
         self.connections.close()
 
-    async def _attempt(self, operation: str, body: bytes, deadline: float, retry: _Retry) -> dict[str, Any]:
+    async def _attempt(
+        self, operation: str, request: Mapping[str, Any], body: bytes, deadline: float, retry: _Retry
+    ) -> dict[str, Any]:
         """Send the request once. Return the content of a good answer; learn the service's time from any."""
         credentials = self._credentials.cached
         if credentials is None or retry.refused is not None:
-            credentials = await self._find_credentials(deadline, retry.refused)
-        elif self._credentials.due:
-            self.connections.sockets.start(self._credentials.ask)
+            credentials = await self._replace_credentials(deadline, retry.refused)
+        elif self._timer() >= self._credentials.due_at:
+            self._credentials.renew()
         retry.signed_with = credentials
         settings, clock = self._settings or self.settings, self.clock
         where = f"DynamoDB table {self.table!r} in {settings.region}"
@@ -211,27 +223,38 @@ class Client:
             clock.observe(answer.headers.get("date"), sent_ms, clock.host.now_ms())
         content: dict[str, Any] = {}
         try:
-            content = parse_answer(answer, where)
+            content = parse_answer(answer, request, where)
             return content
+        except Unreadable:
+            self.connections.close()
+            raise
         finally:
             self.stats.count_answer(operation, len(answer.body), content)
 
-    async def _find_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
-        """Wait for the credentials to sign with: in the first call, and after a refusal."""
+    async def prepare(self) -> None:
+        """Load botocore and find region, endpoint and credentials, unless that is done: the first call needs them.
 
-        def find() -> Credentials:
-            _ = self.settings  # all that may read files or the network before a request can be signed
-            return self._credentials.ask(refused)
+        Raise `RateLimiterUnavailable` if it takes longer than `FIND_SECONDS`, `AccessDeniedError` if there are none.
+        """
+        source = self._credentials
+        if source.cached is None:
+            run = source.renew()
+            await self._wait_for(run, source.run_began + FIND_SECONDS - self._timer(), FIND_SECONDS)
 
+    async def _replace_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
+        """Return others than the ``refused`` ones if there are any, within the time of the call."""
         left = deadline - self._timer()
-        aside = self.connections.sockets.aside
+        found = await self._wait_for(self._credentials.renew(refused), left, left)
+        if found == refused:  # a run that was under way answered, and had not heard of the refusal
+            found = await self._wait_for(self._credentials.renew(refused), deadline - self._timer(), left)
+        return found
+
+    async def _wait_for(self, run: Future[Credentials], left: float, seconds: float) -> Credentials:
         try:
-            found = await aside(find, left)
-            if found == refused:  # a run that was under way answered, and had not heard of the refusal
-                found = await aside(find, left)
-            return found
+            return await self.connections.sockets.outcome(run, left)
         except TimeoutError as error:
-            raise RateLimiterUnavailable(f"No AWS credentials were found within {left:.3g} s.", error) from error
+            message = f"AWS credentials could not be found within {seconds:.3g} s; the provider of credentials hangs."
+            raise RateLimiterUnavailable(message, error) from error
 
 
 def open_client(table: str, *, blocking: bool, host_clock: Clock | None = None, **options: Any) -> Client:

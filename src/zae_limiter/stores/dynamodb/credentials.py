@@ -1,15 +1,16 @@
 """Credentials of every kind that botocore resolves, cached so that requests do not wait; how requests are signed.
 
-botocore renews expiring credentials in good time. It is asked once a minute in the background, while callers use the
-cached credentials, which are valid for minutes more. Only the first call waits, and one whose credentials were refused.
+botocore is asked in a thread of its own, by one thread at a time: a provider may hang, and no caller hangs with it
+longer than its deadline. It is asked once a minute, and renews expiring credentials in good time, while callers use the
+cached ones, which are valid for minutes more. Only the first call waits, and one whose credentials were refused.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import lru_cache
 from hashlib import sha256
 from hmac import digest
@@ -23,10 +24,20 @@ from ...core.errors import (
     ZAELimiterError,
     quote,
 )
+from ...forks import after_fork, protect
+from ...logs import CREDENTIALS_NOT_RENEWED, tell
 
 _SERVICE = "dynamodb"
 _FRESH_SECONDS = 60.0
 _FAILURE_SECONDS = 2.0
+FIND_SECONDS = 20.0
+"""How long the first call waits for credentials. It has all of its own time-out after that."""
+_STUCK_SECONDS = 60.0
+"""After that a run that has not ended no longer keeps those who need credentials from another one."""
+
+_LOADING = threading.Lock()
+"""Held while botocore is loaded: a process forked in the middle of that could never load it."""
+protect(_LOADING)
 
 _ADVICE = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, log in with `aws sso login`, or attach a role"
@@ -83,8 +94,9 @@ def _signing_key(secret: str, day: str, region: str) -> bytes:
 
 def open_session(profile: str | None) -> Any:
     """Return a botocore session. Raise `ValidationError` for an unknown profile or an invalid config file."""
-    from botocore.exceptions import ConfigParseError, ProfileNotFound
-    from botocore.session import Session
+    with _LOADING:
+        from botocore.exceptions import ConfigParseError, ProfileNotFound
+        from botocore.session import Session
 
     session = Session(profile=profile)
     try:
@@ -107,35 +119,85 @@ class CredentialSource:
         self._timer = timer
         self._found: Any = None
         self.cached: Credentials | None = None
+        self.due_at = 0.0
+        """When it is time to ask botocore again."""
         self._asked_at = 0.0
         self._failure: InfrastructureError | None = None
-        self._turn = threading.Lock()
-        self._pid = os.getpid()
+        self._run: Future[Credentials] | None = None
+        """The run that is under way; None after its end, so that it keeps nobody who has waited."""
+        self.run_began = 0.0
+        """When the last run began."""
+        self._lock = threading.Lock()
+        protect(self._lock)
+        after_fork(self._forget_run)
 
-    @property
-    def due(self) -> bool:
-        """Return whether it is time to ask botocore again."""
-        return self._timer() - self._asked_at >= _FRESH_SECONDS
+    def renew(self, refused: Credentials | None = None) -> Future[Credentials]:
+        """Return the run that is under way, else begin one: `ask` in a daemon thread.
+
+        A run that is under way may not have heard that credentials were ``refused``, and return the same again.
+        """
+        with self._lock:
+            run, now = self._run, self._timer()
+            if run is not None:
+                if self.cached is not None and refused is None:
+                    return run  # nobody waits for it
+                if now - self.run_began < _STUCK_SECONDS:
+                    return run
+                self._found = None  # the lock of these credentials is held by the thread that is stuck
+            run = self._run = Future()
+            run.set_running_or_notify_cancel()  # whoever gives up waiting cannot cancel it for the others
+            self.run_began = now
+        thread = threading.Thread(target=self._work, args=(run, refused), name="zae-limiter-credentials", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be started any more when the interpreter ends
+            self._work(run, refused)
+        return run
+
+    def _work(self, run: Future[Credentials], refused: Credentials | None) -> None:
+        """Ask, and end the run with the answer. What is used meanwhile stays valid: a failure is logged."""
+        try:
+            found = self.ask(refused)
+        except BaseException as error:
+            self._end(run)
+            if self.cached is not None and refused is None:
+                message, kind = (
+                    "The AWS credentials were not renewed; the old ones are still used: %s",
+                    type(error).__name__,
+                )
+                tell(CREDENTIALS_NOT_RENEWED, message, error, zae_backend="dynamodb", zae_error_type=kind)
+            run.set_exception(error)
+        else:
+            self._end(run)
+            run.set_result(found)
+
+    def _end(self, run: Future[Credentials]) -> None:
+        """Let the next caller begin another run."""
+        with self._lock:
+            if self._run is run:
+                self._run = None
+
+    def _forget_run(self) -> None:
+        """In a fork: the thread of a run is not there, and what it has locked stays locked."""
+        if self._run is not None:
+            self._run = self._found = None
 
     def ask(self, refused: Credentials | None = None) -> Credentials:
-        """Ask botocore for credentials; may block. ``refused`` ones are resolved again, once for all callers."""
-        if self._pid != os.getpid():  # the lock may have been held when the process forked
-            self._turn, self._pid = threading.Lock(), os.getpid()
-        with self._turn:
-            if self.cached is not None and (self.cached != refused if refused else not self.due):
-                return self.cached
-            if refused is not None:
-                self._found = None
-            now = self._timer()
-            if self._failure is not None and now - self._asked_at < _FAILURE_SECONDS:
-                raise type(self._failure)(str(self._failure)) from self._failure
-            self._asked_at, self._failure = now, None
-            try:
-                self.cached = self._resolve()
-            except InfrastructureError as error:
-                self._failure = error
-                raise
+        """Ask botocore in this thread; may block. ``refused`` ones are resolved anew, once for all who met that."""
+        if self.cached is not None and (self.cached != refused if refused else self._timer() < self.due_at):
             return self.cached
+        if refused is not None:
+            self._found = None
+        now = self._timer()
+        if self._failure is not None and now - self._asked_at < _FAILURE_SECONDS:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        self._asked_at, self.due_at, self._failure = now, now + _FRESH_SECONDS, None
+        try:
+            self.cached = self._resolve()
+        except InfrastructureError as error:
+            self._failure = error
+            raise
+        return self.cached
 
     def _resolve(self) -> Credentials:
         """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. with a line break."""

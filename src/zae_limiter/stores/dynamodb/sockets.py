@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import socket
 import time
-import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from ..pools import LoopSlots, ThreadSlots
@@ -59,14 +59,9 @@ class BlockingSockets:
         """Sleep."""
         time.sleep(seconds)  # noqa: ASYNC251  # blocking is what this socket is for
 
-    async def aside(self, work: Callable[[], T], timeout: float) -> T:
-        """Do it: a thread blocks nobody else."""
-        return work()
-
-    def start(self, work: Callable[[], object]) -> None:
-        """Do it now."""
-        with contextlib.suppress(Exception):
-            work()
+    async def outcome(self, run: Future[T], timeout: float) -> T:
+        """Return what a run in another thread returns; raise `TimeoutError` if that takes longer."""
+        return run.result(max(0.0, timeout))
 
 
 class AsyncSockets:
@@ -74,9 +69,6 @@ class AsyncSockets:
 
     per_loop = True
     slots = LoopSlots
-
-    def __init__(self) -> None:
-        self._jobs: weakref.WeakKeyDictionary[Any, asyncio.Future[Any]] = weakref.WeakKeyDictionary()
 
     async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
         """Return the addresses of a host as `getaddrinfo` does."""
@@ -113,30 +105,16 @@ class AsyncSockets:
         """Suspend the task."""
         await asyncio.sleep(seconds)
 
-    async def aside(self, work: Callable[[], T], timeout: float) -> T:
-        """Run it in a thread; the tasks of a loop share one run, and a cancelled one does not end it."""
-        job = self.start(work)
-        await asyncio.wait((job,), timeout=timeout)
-        if not job.done():
+    async def outcome(self, run: Future[T], timeout: float) -> T:
+        """Return what a run in another thread returns; raise `TimeoutError` if that takes longer."""
+        waiting = asyncio.wrap_future(run)
+        try:
+            await asyncio.wait((waiting,), timeout=max(0.0, timeout))
+        finally:
+            waiting.cancel()  # the run itself goes on
+        if waiting.cancelled():
             raise TimeoutError
-        return job.result()
-
-    def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run it in a thread, unless a run is under way; return the run."""
-        loop = asyncio.get_running_loop()
-        job: asyncio.Future[T] | None = self._jobs.get(loop)
-        if job is None or job.done():
-            for other in [other for other in self._jobs if other.is_closed()]:
-                self._jobs.pop(other, None)
-            job = self._jobs[loop] = loop.run_in_executor(None, work)
-            job.add_done_callback(self._forget)
-        return job
-
-    def _forget(self, job: asyncio.Future[Any]) -> None:
-        """Forget a finished job, which would keep its loop alive; whoever waited has seen its failure."""
-        self._jobs.pop(job.get_loop(), None)
-        if not job.cancelled():
-            job.exception()
+        return waiting.result()
 
 
 async def _within(work: Coroutine[Any, Any, T], deadline: float) -> T:

@@ -6,8 +6,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...core.errors import RateLimiterUnavailable
+from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
+from ...records import version
 from . import table, transactions
 from .access import Access
 
@@ -49,6 +50,17 @@ class DynamoStore:
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
+        self.prepare = client.prepare
+
+    @property
+    def region(self) -> str | None:
+        """Return the region; None while it has not been looked up."""
+        return self.client.region if self.client.is_resolved else self.client.options.region
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """Return the endpoint that was given; None for that of AWS."""
+        return self.client.options.endpoint_url
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
@@ -66,22 +78,28 @@ class DynamoStore:
         return await self._run(Access.query, query, timeout)
 
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
-        """Do ``work`` within a time budget that starts now; add the stack's name to a `RateLimiterUnavailable`."""
+        """Do ``work`` within a time budget that starts now; add the stack's name to an `InfrastructureError`."""
         seconds = self.client.timeout if timeout is None else timeout
         access = Access(self.client, self.clock, seconds, time.monotonic() + seconds)
         try:
             return await work(access, argument)
-        except RateLimiterUnavailable as error:
+        except InfrastructureError as error:
             error.stack_name = self.stack_name
             raise
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
-        """Create the table. A suitable one is left alone."""
+        """Create the table, with version records that keep older clients out. A suitable one is left alone."""
         await table.create_table(self.client, tags=tags, deletion_protection=deletion_protection)
+        if not any(await self.read([version.KEY, *version.UNPREFIXED])):
+            await self.commit(version.stamp_new(version.Deployed()))
 
     async def check_table(self) -> None:
         """Raise an error if the table is missing or unsuitable. Changes nothing."""
         await table.check_existing(self.client)
+
+    async def delete_table(self) -> None:
+        """Delete the table with all data and wait until it is gone. One that is missing is no error."""
+        await table.delete_table(self.client)
 
     def stats(self) -> BackendStats:
         """Return the calls and their cost as DynamoDB reports it."""

@@ -93,6 +93,17 @@ async def create_table(
     )
 
 
+async def delete_table(client: Client) -> None:
+    """Delete the table and wait until it is gone. One that is missing or being deleted is no error."""
+    with contextlib.suppress(InfrastructureNotFoundError), _ignore_concurrent_change():
+        await client.call("DeleteTable", {"TableName": client.table}, repeatable=True)
+    for _ in range(_CREATION_POLLS):
+        if await describe(client) is None:
+            return
+        await client.pause(_CREATION_POLL_SECONDS)
+    raise RateLimiterUnavailable(f"DynamoDB table {client.table!r} is still being deleted; rerun to keep waiting.")
+
+
 async def check_existing(client: Client) -> None:
     """Raise an error if the table is missing or unsuitable. Changes nothing."""
     check_table(await _describe_existing(client, ", or create it with `zae-limiter create-table`"))
@@ -104,7 +115,9 @@ async def describe(client: Client) -> dict[str, Any] | None:
         answer = await client.call("DescribeTable", {"TableName": client.table}, repeatable=True)
     except InfrastructureNotFoundError:
         return None
-    found: dict[str, Any] = answer["Table"]
+    found: dict[str, Any] | None = answer.get("Table")
+    if found is None:
+        raise RateLimiterUnavailable(f"DynamoDB table {client.table!r}: the answer cannot be read (it lacks the Table)")
     return found
 
 
@@ -112,7 +125,8 @@ async def _describe_existing(client: Client, advice: str = "") -> dict[str, Any]
     found = await describe(client)
     if found is None:
         raise InfrastructureNotFoundError(
-            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}."
+            f"DynamoDB table {client.table!r} does not exist in {client.region}: {OTHER_REGION}{advice}.",
+            stack_name=client.table,
         )
     return found
 
@@ -135,12 +149,12 @@ def _key_differences(
     description: Mapping[str, Any], index: str = "", keys: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Return what is wrong with the key of a table, or of its index that ``keys`` describes."""
-    found = {each["KeyType"]: each["AttributeName"] for each in (keys or description).get("KeySchema", ())}
+    found = {each["KeyType"]: each["AttributeName"] for each in (keys or description).get("KeySchema") or ()}
     wanted = {each["KeyType"]: each["AttributeName"] for each in _key_schema(index)}
     if found != wanted:
         what = f"index {index}" if index else "its key"
         return [f"{what} is ({', '.join(found.values())}), not ({', '.join(wanted.values())})"]
-    types = {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions", ())}
+    types = {each["AttributeName"]: each["AttributeType"] for each in description.get("AttributeDefinitions") or ()}
     return [f"{name} is of type {types[name]}, not S" for name in wanted.values() if types.get(name, "S") != "S"]
 
 
@@ -150,7 +164,7 @@ def _index_differences(description: Mapping[str, Any], name: str) -> list[str]:
     if found is None:
         return [f"index {name} is missing"]
     wrong = _key_differences(description, name, found)
-    projection = found.get("Projection", {}).get("ProjectionType")
+    projection = (found.get("Projection") or {}).get("ProjectionType")
     wanted = _index_definition(name)["Projection"]["ProjectionType"]
     if projection != wanted:
         wrong.append(f"index {name} projects {projection}, not {wanted}")
@@ -228,7 +242,7 @@ async def _make_change(client: Client, change: Mapping[str, Any]) -> bool:
 
 async def _has_expiry(client: Client) -> bool:
     answer = await client.call("DescribeTimeToLive", {"TableName": client.table}, repeatable=True)
-    return answer.get("TimeToLiveDescription", {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
+    return (answer.get("TimeToLiveDescription") or {}).get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
 
 
 async def _enable_expiry(client: Client) -> bool:

@@ -77,7 +77,7 @@ def decode(item: Mapping[str, Typed]) -> Image:
                     image[name] = value
                 else:
                     image[name] = _DECODERS[kind](value)
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         where = " ".join(str(item.get(part)) for part in (PK, SK))
         raise CorruptRecordError(f"The record {where} is damaged: {name} cannot be read ({error})") from None
     image.pop(PK, None)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
+_MAX_LINE = 64 * 1024
 _SWAPPED = b"$1\r\n=\r\n"
 """The answer to most calls."""
 _TURNED_AWAY = b"ERR max number of clients reached"
@@ -87,7 +88,7 @@ class Reader:
             self._needed = 0
         except _Incomplete as rest:
             self._needed = rest.args[0] - at
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidResponse(f"not an answer of Redis: {data[at : at + 40]!r}") from error
         self._pieces = [data[at:]] if at < len(data) else []
         self._size = len(data) - at
@@ -98,6 +99,8 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
     """Return the answer at the position ``at``, and the position behind it. Raise `_Incomplete` or ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
+        if len(data) - at > _MAX_LINE:
+            raise ValueError("a line has no end")
         raise _Incomplete(len(data) + 1)
     kind, line, after = data[at], data[at + 1 : end], end + 2
     if kind == _TEXT:

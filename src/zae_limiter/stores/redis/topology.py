@@ -146,7 +146,7 @@ async def _ask(
         try:
             told = await nodes.call(address, command, now + (deadline - now) / left)
         except (NotSent, Unknown, Refusal) as error:
-            if isinstance(error, Refusal) and not isinstance(error.error, RateLimiterUnavailable):
+            if isinstance(error, Refusal) and type(error.error) is not RateLimiterUnavailable:
                 raise  # it is not for lack of a server, so no other can tell
             reasons.append(str(error))
             continue

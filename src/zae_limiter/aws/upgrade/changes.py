@@ -1,0 +1,184 @@
+"""Say which records mean something else after their move, in words for the operator.
+
+A move keeps the meaning of a record; what is listed here are the exceptions. `describe_changes` looks at one move,
+`ChangeLog` groups what it says over a whole run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...records import keys
+from . import policies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ...records.algebra import Image
+    from .moves import Move, Old
+
+MOST_KEYS = 1000
+"""So many records of one change are named."""
+
+_MIDNIGHT = "T00:00:00Z"
+_NUMBERS = (("cp", "bx", "tk"), ("capacity_milli", "burst_milli", "tokens_milli"), ("capacity", "burst", ""))
+
+
+class Change(NamedTuple):
+    """Something that means something else after an upgrade: for how many records, and which, by their keys."""
+
+    what: str
+    records: int
+    keys: tuple[str, ...]
+
+
+def _names_field(old: Old, *endings: str) -> bool:
+    """Return whether a limit of the record has one of these fields."""
+    return any(
+        name in endings or name.endswith(tuple(f"_{ending}" for ending in endings))
+        for name, value in old.fields.items()
+        if value != policies.NONE
+    )
+
+
+def _has_quota(old: Old) -> bool:
+    return _names_field(old, "rsched", "rsa")
+
+
+def _has_several_resets(old: Old) -> bool:
+    return any(name.endswith("rsched") and ";" in str(text) for name, text in old.fields.items())
+
+
+def _limits(fields: Image) -> Iterator[tuple[int, int, int]]:
+    """Yield capacity, burst and tokens of each limit of a record, 0 for what it does not have."""
+    for capacity, burst, tokens in _NUMBERS:
+        for name in fields:
+            if name == capacity or name.endswith(f"_{capacity}"):
+                prefix = name.removesuffix(capacity)
+                yield _read(fields, name), _read(fields, prefix + burst), _read(fields, prefix + tokens)
+
+
+def _read(fields: Image, name: str) -> int:
+    value = fields.get(name)
+    return value if type(value) is int else 0
+
+
+def _has_burst(old: Old) -> bool:
+    return any(0 < burst != capacity for capacity, burst, _ in _limits(old.fields))
+
+
+def _is_overfull(old: Old) -> bool:
+    return not _has_quota(old) and any(tokens > max(capacity, burst) for capacity, burst, tokens in _limits(old.fields))
+
+
+def _owes_beside_others(old: Old) -> bool:
+    found = [tokens for name, tokens in old.fields.items() if name.startswith("b_") and name.endswith("_tk")]
+    return "/" not in old.key.pk and len(found) > 1 and any(tokens < 0 for tokens in found)
+
+
+def _charges_parent_by_call(old: Old) -> bool:
+    return bool(old.fields.get("parent_id")) and "cascade" not in old.fields
+
+
+def _begins_at_midnight(old: Old) -> bool:
+    return old.key.sk.endswith(_MIDNIGHT)
+
+
+def _scales_below_one(old: Old) -> bool:
+    """Return whether a schedule of a config record leaves less than one token of a limit."""
+    for name, text in old.fields.items():
+        if name.endswith("_sched") and isinstance(text, str):
+            capacity = _read(old.fields, f"{name.removesuffix('sched')}cp")
+            scales = (policies.read_entry(entry)[1].get("s", 1000) for entry in text[1:].split(";"))
+            if any(capacity * scale < 1000 for scale in scales):
+                return True
+    return False
+
+
+def _always(old: Old) -> bool:
+    return True
+
+
+_CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
+    "config": {
+        "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
+        "several reset schedules of a limit: one cron expression": _has_several_resets,
+        "a burst beside the capacity: the larger one is the capacity": _has_burst,
+        "a schedule that scales a limit below one token: its capacity is then 1": _scales_below_one,
+    },
+    "bucket": {
+        "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
+        "more tokens than the capacity of a rate: they are cut to it": _is_overfull,
+        "a limit in debt that in 0.7 and 0.8 refused requests for others too: it refuses those that take from it": (
+            _owes_beside_others
+        ),
+    },
+    "entity": {
+        "an entity of which each call said whether it charges its parent: it does not, "
+        "until `entity set-cascade` says so": _charges_parent_by_call
+    },
+    "usage snapshot": {
+        "usage that begins at midnight, whose hour and day shared a record: "
+        "the sum of both, as the kind of window that the record states": _begins_at_midnight
+    },
+    "idempotency key": {"an idempotency key: it is recognised whatever is asked for with it": _always},
+    "note on a limits file": {
+        "the list of what a limits file manages: not kept, `limits apply --prune` removes what the file lacks": _always
+    },
+}
+_STATE_LIMITS = (
+    "for which no limits of the resource or the system are stored: callers state them, or the entity has its own"
+)
+_NEW_ID = "an audit event whose id did not sort by time: its id begins with the time"
+
+
+def describe_changes(move: Move) -> Iterator[str]:
+    """Yield what a move changes of the meaning of its records."""
+    for what, applies in _CHANGES.get(move.kind, {}).items():
+        if any(map(applies, move.olds)):
+            yield what
+    if move.kind == "audit event" and move.writes[0].key.sk != move.olds[0].key.sk:
+        yield _NEW_ID
+
+
+class ChangeLog:
+    """What a run would change of the meaning of records."""
+
+    def __init__(self, namespace_name: str) -> None:
+        self._without = f"records without a namespace: they belong to namespace {namespace_name!r}"
+        self._counts: Counter[str] = Counter()
+        self._keys: defaultdict[str, list[str]] = defaultdict(list)
+        self._buckets: defaultdict[str, list[str]] = defaultdict(list)
+        self._counted: Counter[str] = Counter()
+        self._covered: set[str | None] = set()
+
+    def add(self, moves: Iterable[Move]) -> None:
+        """Note what these moves change."""
+        for move in moves:
+            key = " ".join(move.olds[0].key)
+            for what in describe_changes(move):
+                self._note(what, key)
+            if "/" not in move.olds[0].key.pk.partition("#")[0]:
+                self._note(self._without, key)
+            if move.kind == "bucket":
+                resource = keys.parse_bucket_pk(move.writes[0].key.pk).resource
+                self._counted[resource] += 1
+                self._buckets[resource] += [key] if self._counted[resource] <= MOST_KEYS else []
+
+    def cover(self, resource: str | None) -> None:
+        """Note that limits of a resource are stored, or with None those of the system."""
+        self._covered.add(resource)
+
+    def report(self) -> tuple[Change, ...]:
+        """Return the changes, the most frequent first."""
+        if None not in self._covered:
+            for resource in sorted(self._buckets.keys() - self._covered):
+                what = f"buckets of {resource!r}, {_STATE_LIMITS}"
+                self._counts[what], self._keys[what] = self._counted[resource], self._buckets[resource]
+        return tuple(Change(what, count, tuple(self._keys[what])) for what, count in self._counts.most_common())
+
+    def _note(self, what: str, key: str) -> None:
+        self._counts[what] += 1
+        if self._counts[what] <= MOST_KEYS:
+            self._keys[what].append(key)

@@ -1,0 +1,115 @@
+"""``zae-limiter dead-letters``: look at the batches that the aggregator has given up, and replay them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core import names
+from .commands import Group, Shell
+from .deploy import connect
+from .errors import REFUSED
+from .grid import Cell, Grid
+from .output import note, spell_count
+from .progress import show_events
+
+if TYPE_CHECKING:
+    from ..aws.dead_letters import DeadLetter, Replay
+
+_STYLES = {"replayed": "green", "found": "green", "expired": "yellow", "failed": "red"}
+
+
+@click.group("dead-letters", cls=Group)
+def dead_letters() -> None:
+    """Batches of usage that the aggregator has given up.
+
+    The queue names them; their records are in the table's stream for a day.
+
+    Examples:
+      zae-limiter dead-letters list --name my-app
+      zae-limiter dead-letters replay --name my-app --dry-run
+      zae-limiter dead-letters replay --name my-app
+    """
+
+
+@dead_letters.command("list")
+def list_letters(shell: Shell) -> None:
+    """List the batches in the queue.
+
+    They stay there.
+
+    Example:
+      zae-limiter dead-letters list --name my-app --region us-east-1
+    """
+    from ..aws import dead_letters
+
+    with connect(shell) as aws:
+        found = dead_letters.list_letters(aws, names.stack(shell.stack()))
+    rows = [(each.message_id, each.records, each.arrived_at, each.reason) for each in found]
+    grid = Grid(("message", "records", "first came", "given up for"), rows, "No batch was given up.")
+    shell.show([_letter_data(each) for each in found], grid)
+
+
+@dead_letters.command()
+@click.option("--dry-run", is_flag=True, help="Only look which records the stream still has.")
+@click.option("--drop-expired", is_flag=True, help="Delete messages whose records the stream no longer has.")
+def replay(shell: Shell, dry_run: bool, drop_expired: bool) -> int:
+    """Send the batches in the queue to the function again.
+
+    Each change is counted at most once, so a replay can be repeated. A message is deleted after its batch has
+    succeeded. A change is passed over where a later one of the same bucket is counted in the same window. The exit
+    code is 25 if a batch has failed again, or is no longer in the stream and its message was kept.
+
+    Examples:
+      zae-limiter dead-letters replay --name my-app --dry-run
+      zae-limiter dead-letters replay --name my-app --drop-expired --json
+    """
+    from ..aws import dead_letters
+
+    with connect(shell) as aws, show_events("Replaying", quiet=shell.as_json) as tell:
+        done = dead_letters.replay(
+            aws,
+            names.stack(shell.stack()),
+            dry_run=dry_run,
+            drop_expired=drop_expired,
+            progress=lambda each: tell(f"{each.letter.message_id}: {each.state}"),
+        )
+    shell.show([_replay_data(each) for each in done], _replay_grid(done))
+    kept = ["failed"] if drop_expired else ["failed", "expired"]
+    left = sum(each.state in kept for each in done)
+    if left and not shell.as_json:
+        note(f"of {spell_count(len(done), 'message')} {left:,} could not be replayed")
+    return REFUSED if left else 0
+
+
+def _replay_grid(done: list[Replay]) -> Grid:
+    rows = [
+        (
+            each.letter.message_id,
+            Cell(each.state, _STYLES[each.state]),
+            each.records,
+            each.counted,
+            each.passed,
+            each.archived,
+            each.reason,
+        )
+        for each in done
+    ]
+    heads = ("message", "state", "records", "counted", "passed over", "archived", "reason")
+    return Grid(heads, rows, "No batch was given up: there is nothing to replay.")
+
+
+def _letter_data(letter: DeadLetter) -> dict[str, Any]:
+    return {name: value for name, value in letter._asdict().items() if name != "receipt"}
+
+
+def _replay_data(done: Replay) -> dict[str, Any]:
+    return _letter_data(done.letter) | {
+        "state": done.state,
+        "found": done.records,
+        "counted": done.counted,
+        "passed": done.passed,
+        "archived": done.archived,
+        "error": done.reason,
+    }

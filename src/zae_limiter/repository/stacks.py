@@ -1,0 +1,80 @@
+"""Deploy, list and delete the stack around a table, and say where that is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.errors import ValidationError
+from ..stores.port import Provisioned
+from .backend import Operations
+
+if TYPE_CHECKING:
+    from ..core.reports import LimiterInfo
+    from ..core.stack_options import StackOptions
+    from ..runtime.port import Runtime
+
+
+class StackOperations(Operations):
+    """Operations on the stack of a DynamoDB table; other stores have none."""
+
+    @classmethod
+    def _runtime(cls) -> Runtime:
+        from ..runtime.aio import AsyncioRuntime
+
+        return AsyncioRuntime()
+
+    @property
+    def stack_name(self) -> str | None:
+        """The name of the DynamoDB stack; None on other stores."""
+        store = self._backend.store
+        return store.stack_name if isinstance(store, Provisioned) else None
+
+    @property
+    def table_name(self) -> str | None:
+        """The name of the DynamoDB table, which is that of its stack; None on other stores."""
+        return self.stack_name
+
+    @property
+    def region(self) -> str | None:
+        """The AWS region; None on other stores, and while it has not been looked up."""
+        store = self._backend.store
+        return store.region if isinstance(store, Provisioned) else None
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """The AWS endpoint that was given; None for that of AWS, and on other stores."""
+        store = self._backend.store
+        return store.endpoint_url if isinstance(store, Provisioned) else None
+
+    @classmethod
+    async def list_deployed(cls, region: str | None = None, endpoint_url: str | None = None) -> list[LimiterInfo]:
+        """Return the limiters that are deployed in the AWS account, sorted by name.
+
+        ``region`` is the AWS region and ``endpoint_url`` the endpoint; None for those of the environment.
+        """
+        from ..aws.deployment import list_deployed
+
+        runtime = cls._runtime()
+        runtime.check_running()
+        return await runtime.run_blocking(partial(list_deployed, region, endpoint_url))
+
+    async def create_stack(self, stack_options: StackOptions | None = None) -> None:
+        """Create the stack, or update it to match ``stack_options``; None for the defaults."""
+        from ..aws.deployment import deploy_store
+        from ..core.stack_options import StackOptions
+
+        self._backend.check_usable()
+        options = StackOptions() if stack_options is None else stack_options
+        await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, options))
+
+    async def delete_stack(self) -> None:
+        """Delete the stack with its table and all data. Raise `InfrastructureNotFoundError` if it does not exist."""
+        from ..aws.deployment import delete_store
+
+        self._backend.check_usable()
+        if self.stack_name is None:
+            name = self._backend.store.capabilities.name
+            raise ValidationError("store", name, "has no stack; only DynamoDB tables are deployed as one")
+        await self._backend.runtime.run_blocking(partial(delete_store, self._backend.store))
+        self._backend.leave_namespace()

@@ -1,0 +1,126 @@
+"""The shapes that DynamoDB gives its answers, down to each value.
+
+An answer of another shape is none of DynamoDB's: a proxy or a broken engine has made it. It is refused as a whole, here
+and before anything looks into it. Everything behind can rely on the shape; what a record *means* is another question,
+which those who decode records answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .values import PK, SK
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("S", "N", "B"), str),
+    **dict.fromkeys(("BOOL", "NULL"), bool),
+    **dict.fromkeys(("L", "SS", "NS", "BS"), list),
+    "M": dict,
+}
+"""The JSON type of each of DynamoDB's types."""
+
+_MAX_DIGITS = 130
+"""DynamoDB's numbers have up to 126 digits before the point."""
+_NUMBER = re.compile(r"[-+]?[0-9]{1,130}(\.[0-9]{1,180})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
+_DEEPEST = 33
+"""DynamoDB nests 32 levels."""
+
+_KEY = {"AttributeName": str, "KeyType": str}
+_INDEX = {"IndexName": str, "KeySchema": [_KEY], "Projection": dict}
+_TABLE = {
+    "KeySchema": [_KEY],
+    "AttributeDefinitions": [{"AttributeName": str, "AttributeType": str}],
+    "GlobalSecondaryIndexes": [_INDEX],
+    "BillingModeSummary": dict,
+    "ProvisionedThroughput": {"ReadCapacityUnits": int, "WriteCapacityUnits": int},
+    "StreamSpecification": dict,
+}
+_FIELDS: dict[str, Any] = {
+    "__type": str,
+    "Items": list,
+    "Responses": dict,
+    "UnprocessedKeys": dict,
+    "UnprocessedItems": dict,
+    "CancellationReasons": [{"Code": str}],
+    "Table": _TABLE,
+    "TimeToLiveDescription": dict,
+}
+"""Fields of answers. Within them texts must be there; anything else may be absent or null."""
+
+
+class Malformed(Exception):
+    """The answer does not have the shape of an answer to this request."""
+
+
+def check_shape(content: Mapping[str, Any], request: Mapping[str, Any], status: int) -> None:
+    """Raise `Malformed` unless this is the shape of DynamoDB's answer to ``request``."""
+    for name, value in content.items():
+        shape = _FIELDS.get(name)
+        if shape is not None and type(value) is not shape and not _matches(value, shape):
+            raise Malformed(f"its {name} is not as it should be")
+    keys: tuple[str, ...] = ()
+    if status == 200 and "Attributes" not in content:
+        keys = (PK, SK, f"{request['IndexName']}SK") if "IndexName" in request else (PK, SK)
+        if request.get("ReturnValues") == "ALL_NEW":
+            raise Malformed("it lacks the new record")
+    reasons: list[Any] = content.get("CancellationReasons", [])
+    is_cancelled = "TransactItems" in request and "TransactionCanceled" in content.get("__type", "")
+    if is_cancelled and len(reasons) != len(request["TransactItems"]):
+        raise Malformed("it has not one reason for each write")
+    records = [*content.get("Items", ()), *(each["Item"] for each in reasons if each.get("Item") is not None)]
+    records += [content[name] for name in ("Item", "Attributes", "LastEvaluatedKey") if name in content]
+    for found in content.get("Responses", {}).values():
+        records += found if type(found) is list else [None]
+    _check_items(records, keys)
+
+
+def _check_items(items: Iterable[Any], keys: tuple[str, ...] = ()) -> None:
+    """Raise `Malformed` unless all are records, and have these ``keys``."""
+    for item in items:
+        if type(item) is not dict:
+            raise Malformed("a record is not a map")
+        for name, typed in item.items():
+            if type(typed) is not dict or len(typed) != 1:
+                raise Malformed(f"{name[:60]!r} is not a typed value")
+            for kind, value in typed.items():
+                if type(value) is not _KINDS.get(kind):
+                    raise Malformed(f"{name[:60]!r} is not a value of type {kind[:10]!r}")
+                if kind == "N":
+                    if not (value.isdecimal() and len(value) <= _MAX_DIGITS) and _NUMBER.fullmatch(value) is None:
+                        raise Malformed(f"{name[:60]!r} is not a number")
+                elif kind not in ("S", "B", "BOOL", "NULL"):
+                    _check_nested(kind, value, 1)
+        for key in keys:
+            if "S" not in item.get(key, ()):
+                raise Malformed(f"a record has no {key}")
+
+
+def _check_nested(kind: str, value: Any, depth: int) -> None:
+    """Raise `Malformed` unless ``value``, which is a list or a map, holds what its ``kind`` says."""
+    if depth > _DEEPEST:
+        raise Malformed("a record is nested too deeply")
+    if kind in ("SS", "NS", "BS"):
+        _check_items({str(place): {kind[0]: each}} for place, each in enumerate(value))
+        return
+    for each in value.values() if kind == "M" else value:
+        if type(each) is not dict or len(each) != 1:
+            raise Malformed("a nested value has no type")
+        for inner, held in each.items():
+            if inner in ("M", "L") and type(held) is _KINDS[inner]:
+                _check_nested(inner, held, depth + 1)
+            else:
+                _check_items(({"value": each},))
+
+
+def _matches(value: Any, shape: Any) -> bool:
+    """Return whether ``value`` is of a type, a list of one shape, or a map whose fields have theirs."""
+    if isinstance(shape, type):
+        return type(value) is shape
+    if isinstance(shape, list):
+        return type(value) is list and all(_matches(each, shape[0]) for each in value)
+    if type(value) is not dict:
+        return False
+    found = [(value.get(name), part) for name, part in shape.items()]
+    return all(_matches(each, part) for each, part in found if each is not None or part is str)

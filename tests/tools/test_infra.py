@@ -1,0 +1,53 @@
+"""The Terraform module and the CDK stack have every parameter of the template, and name nothing that is not in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tools import terraform
+from zae_limiter import StackOptions
+
+CDK = terraform.MODULE.parent / "cdk" / "limiter_stack.py"
+
+
+@pytest.fixture(scope="module")
+def template() -> Any:
+    return terraform.read_template()
+
+
+def test_the_module_is_that_of_the_template(template: Any) -> None:
+    for name, text in terraform.make_files(template).items():
+        written = (terraform.MODULE / name).read_text(encoding="utf-8")
+        assert written == text, f"{name} is out of date: run `python -m tools.terraform`"
+
+
+def test_every_parameter_is_a_variable_and_set(template: Any) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in terraform.MODULE.glob("*.tf"))
+    variables = re.findall(r'^variable "(\w+)"', text, re.MULTILINE)
+    assert len(variables) == len(set(variables))
+    assert set(variables) == set(re.findall(r"\bvar\.(\w+)", text))
+    assert set(re.findall(r"^    (\w+) += var\.", text, re.MULTILINE)) == {*template["Parameters"]} - {terraform.OURS}
+
+
+def test_options_are_all_parameters_but_those_of_others(template: Any) -> None:
+    """The CDK stack sets what `StackOptions` says."""
+    assert {*StackOptions().to_parameters("my-app")} | {terraform.OURS} == {*template["Parameters"]}
+
+
+def test_what_the_cdk_stack_names_is_in_the_template(template: Any) -> None:
+    text = CDK.read_text(encoding="utf-8")
+    (resource,) = re.findall(r'get_resource\("(\w+)"\)', text)
+    overridden = re.findall(r'add_property_override\("([\w.]+)"', text)
+    assert len(overridden) == 2
+    for path in overridden:
+        found = template["Resources"][resource]["Properties"]
+        for part in path.split("."):
+            found = found[part]
+
+
+@pytest.mark.parametrize("name", ["CodeS3Bucket", "KmsKeyArn", "PitrRecoveryDays"])
+def test_names_are_told_apart(name: str) -> None:
+    assert terraform.variable_name(name).replace("_", "") == name.lower()
