@@ -47,8 +47,12 @@ def test_ours_are_found_among_all_others(account: Aws) -> None:
     stack.apply(account, "zebra", wanted(QUEUE), FollowOptions())
     for number in range(OTHERS):
         stack.apply(account, f"other-{number}", wanted(HANDLE, ours=False), FollowOptions(), wait=False)
-    with pytest.raises(StackOperationError):
+    with pytest.raises(StackOperationError) as caught:
         stack.apply(account, "ant", wanted(QUEUE, Seconds=FOREVER), FollowOptions())
+    assert (caught.value.stack_name, caught.value.table_name) == ("ant", "ant")
+    assert caught.value.reason
+    assert caught.value.reason in str(caught.value)
+    assert {"resource", "type", "status", "reason"} <= caught.value.events[0].keys()
     found = stack.find_limiters(account)
     assert [replace(each, creation_time="", last_updated_time=None) for each in found] == [
         LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),

@@ -96,6 +96,7 @@ zae-limiter status
 """Every other command that works on data, with all its options."""
 
 DEPLOYED = """
+zae-limiter deploy --name limiter --region us-east-1
 zae-limiter deploy --name my-app --region us-east-1
 zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1
 zae-limiter deploy --name my-app --no-aggregator

@@ -17,6 +17,7 @@ from zae_limiter import (
     Limit,
     LimiterInfo,
     LimitStatus,
+    Namespace,
     ScheduleEntry,
     ValidationError,
 )
@@ -48,6 +49,15 @@ def test_an_audit_event_becomes_a_dictionary_and_comes_back() -> None:
     full = AuditEvent("1", "2026-01-01T00:00:00Z", "limits_set", "key", "eve", "gpt-4", {"limits": []})
     assert full.to_dict() == bare.to_dict() | {"principal": "eve", "resource": "gpt-4", "details": {"limits": []}}
     assert [AuditEvent.from_dict(event.to_dict()) for event in (bare, full)] == [bare, full]
+
+
+def test_a_namespace_is_read_like_the_dictionary_that_it_was() -> None:
+    found = Namespace("tenant", "abc", "active", "2026-01-01T00:00:00Z")
+    assert (found["name"], found["namespace"], found["namespace_id"], found.namespace_id) == (
+        *("tenant", "tenant"),
+        *("abc", "abc"),
+    )
+    assert (found["status"], found["created_at"], found["deleted_at"]) == ("active", "2026-01-01T00:00:00Z", None)
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)

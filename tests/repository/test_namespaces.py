@@ -80,8 +80,9 @@ async def test_the_registry(harness: Harness) -> None:
     assert await repo.register_namespace("red") == made[0], "registering again changes nothing"
     assert await repo.get_namespace("blue") == made[1]
     assert [space.name for space in await repo.list_namespaces()] == ["blue", "red"]
-    with pytest.raises(NamespaceNotFoundError):
+    with pytest.raises(NamespaceNotFoundError) as unknown:
         await repo.get_namespace("green")
+    assert unknown.value.namespace_name == "green"
     with pytest.raises(NamespaceNotFoundError):
         await repo.delete_namespace("green")
     with pytest.raises(NamespaceNotFoundError, match="no-such-id"):
@@ -105,8 +106,9 @@ async def test_delete_and_recover(harness: Harness) -> None:
     assert await root.list_orphan_namespaces() == []
     again = harness.limiter(harness.repository(namespace="red"))
     assert await again.available("key", "gpt-4") == {"rpm": 60}
-    with pytest.raises(NamespaceStateError, match="active"):
+    with pytest.raises(NamespaceStateError, match="active") as busy:
         await root.recover_namespace(made.id)
+    assert (busy.value.namespace_name, busy.value.state) == ("red", "active")
 
 
 async def test_a_name_that_was_taken_meanwhile_is_not_given_back(harness: Harness) -> None:

@@ -13,7 +13,8 @@ import pytest
 from tests.support.metrics import Metrics
 from tests.web.drive import PEER, Call, call_asgi, call_wsgi
 from tests.web.scripted import SCRIPT, SERVE, Place, Site, Start, limiter_for
-from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded, ValidationError
+from zae_limiter import AccessDeniedError, CapacityExceeded, Limit, RateLimitExceeded, ValidationError
+from zae_limiter.records.algebra import Image
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.telemetry import instrument
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
@@ -286,6 +287,18 @@ def test_without_a_store_the_policy_decides(place: Place) -> None:
         assert site.ask("/", *WRONG).status == status
         store.heal()
     assert left(site) == 3
+
+
+@pytest.mark.parametrize("policy", ["block", "allow"])
+def test_denied_access_is_an_error_of_the_app_whatever_the_policy(place: Place, policy: str) -> None:
+    async def deny(keys: object, *, timeout: float | None = None) -> list[Image | None]:
+        raise AccessDeniedError("not yours")
+
+    store = FaultyStore(place.harness.store())
+    store.read = deny  # type: ignore[method-assign]  # what is tested
+    site = Site(place.mode, limiter_for(place.mode, store, on_unavailable=policy), rules=[RULE])
+    with pytest.raises(AccessDeniedError):
+        site.ask("/", *WRONG)
 
 
 def test_a_failure_that_cannot_be_counted_is_told_to_the_log_only(

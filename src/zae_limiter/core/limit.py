@@ -480,7 +480,7 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
     except TypeError:
         raise ValidationError(field, limits, "must be a list of Limit values") from None
     if not given:
-        raise ValidationError(field, limits, "must hold at least one limit")
+        raise ValidationError(field, limits, "must hold at least one limit; delete stored limits instead")
     by_name: dict[str, Limit] = {}
     for limit in given:
         if not isinstance(limit, Limit):

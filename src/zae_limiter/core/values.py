@@ -183,7 +183,7 @@ class AuditEvent:
         timestamp: When it happened, as RFC 3339.
         action: An `AuditAction`.
         entity_id: The entity, or ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``.
-        principal: Who did it, as the caller said; on DynamoDB the caller's identity where nothing was said.
+        principal: Who did it, as the caller said.
         resource: The resource of the limits or of the bucket.
         details: The new values.
     """
@@ -225,6 +225,16 @@ class Namespace:
     status: str
     created_at: str
     deleted_at: str | None = None
+
+    @property
+    def namespace_id(self) -> str:
+        """The same as `id`."""
+        return self.id
+
+    def __getitem__(self, field: str) -> str | None:
+        """Return a field by its name, as of the dictionaries of 0.17."""
+        found: str | None = getattr(self, {"namespace": "name"}.get(field, field))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,46 @@
+"""Prints, as JSON, the public methods of 0.17 with their keywords; runs in an environment that has it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from importlib import import_module
+from typing import Any
+
+KINDS = (
+    *("RateLimiter", "SyncRateLimiter", "Repository", "SyncRepository", "Lease", "SyncLease"),
+    *("Limit", "Entity", "ScheduleEntry", "AuditEvent", "LimitStatus", "UsageSnapshot", "UsageSummary"),
+    *("ResourceCapacity", "EntityCapacity", "CacheStats", "Availability", "BucketOperationResult"),
+)
+MAKERS = ("Limit", "Entity", "ScheduleEntry", "CacheStats", "AuditEvent")
+"""Those of them that programs make themselves."""
+
+
+def list_members(library: Any) -> dict[str, dict[str, list[str] | None]]:
+    """Return by class the public members, and the keywords of those that are functions."""
+    found: dict[str, dict[str, list[str] | None]] = {}
+    for kind in KINDS:
+        owner = getattr(library, kind)
+        members = {name: list_keywords(getattr(owner, name)) for name in dir(owner) if not name.startswith("_")}
+        fields = [name for name in getattr(owner, "__match_args__", ()) if not name.startswith("_")]
+        members |= {name: None for name in fields if name not in members}
+        if kind in MAKERS:
+            members["__init__"] = list_keywords(owner)
+        found[kind] = members
+    return found
+
+
+def list_keywords(member: Any) -> list[str] | None:
+    """Return the parameters of a function that can be named; None for anything else."""
+    if not callable(member):
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = inspect.signature(member).parameters.values()
+    return [each.name for each in named if each.kind in kinds and each.name != "self" and not each.name.startswith("_")]
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    library = import_module("zae_limiter")
+    print(json.dumps({"members": list_members(library), "names": sorted(library.__all__)}))

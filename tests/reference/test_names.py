@@ -1,0 +1,115 @@
+"""The public names and keywords of 0.17 beside ours: whatever a program for 0.17 may write is taken, or named here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import zae_limiter
+from tests.reference import lists_names
+from tests.reference.test_upgrade import PYTHON
+
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.skipif(not PYTHON.exists(), reason="version 0.17 is not installed; `make bench` sets it up"),
+]
+
+ITEMS = "it makes, reads or writes items of 0.17's layout, for 0.17's own limiter"
+WHOLE = "a bucket is told as a whole, whatever it is split over"
+LOCAL = "refusals are remembered with what was last seen of a bucket, without a time of their own"
+SHARDS = "shards are found, split and repaired by the limiter itself"
+
+REASONS = {
+    "Entity.incarnation": "an entity has a version",
+    "Entity.parent_generation": "the same",
+    "Lease.compute_images": ITEMS,
+    "Lease.entries": "what was taken is `consumed`",
+    "Lease.repository": "a lease is no way to it",
+    "Limit.per_shard": SHARDS,
+    "Limit.reset_after": "`Limit.quota(reset_after=...)` makes such a limit, `reset_after_seconds` tells it",
+    "Limit.reset_schedule": "`Limit.quota(cron=...)` makes such a limit",
+    "Repository.batch_get_buckets": ITEMS,
+    "Repository.batch_get_configs": ITEMS,
+    "Repository.batch_get_entity_and_buckets": ITEMS,
+    "Repository.build_bucket_operation": ITEMS,
+    "Repository.build_bucket_put_item": ITEMS,
+    "Repository.build_bucket_update_item": ITEMS,
+    "Repository.build_bypass_consume": ITEMS,
+    "Repository.build_composite_adjust": ITEMS,
+    "Repository.build_composite_create": ITEMS,
+    "Repository.build_composite_normal": ITEMS,
+    "Repository.build_composite_retry": ITEMS,
+    "Repository.build_operation_record": ITEMS,
+    "Repository.build_owner_check": ITEMS,
+    "Repository.build_quota_donor_debits": ITEMS,
+    "Repository.build_stamp_fix": ITEMS,
+    "Repository.bump_shard_count": SHARDS,
+    "Repository.connect.rejection_cache_size": LOCAL,
+    "Repository.connect.rejection_cache_ttl": LOCAL,
+    "Repository.connect.stamp_ttl": ITEMS,
+    "Repository.fix_bucket_stamps": ITEMS,
+    "Repository.get_bucket.shard_id": WHOLE,
+    "Repository.get_buckets.shard_id": WHOLE,
+    "Repository.get_entity.consistent_read": "every read is consistent",
+    "Repository.get_provisioner_state": "limits files are compared with the store itself",
+    "Repository.get_shard_window_starts": SHARDS,
+    "Repository.limits_read_fresh": ITEMS,
+    "Repository.open.rejection_cache_size": LOCAL,
+    "Repository.open.rejection_cache_ttl": LOCAL,
+    "Repository.open.stamp_ttl": ITEMS,
+    "Repository.plan_quota_shard": SHARDS,
+    "Repository.put_provisioner_state": "limits files are compared with the store itself",
+    "Repository.reconcile_bucket_to_defaults": "a bucket follows its limits by itself",
+    "Repository.repair_created_quota_shard": SHARDS,
+    "Repository.require_reset_after_readers": ITEMS,
+    "Repository.resolve_access.consistent_read": "every read is consistent",
+    "Repository.resolve_access.include_limits": ITEMS,
+    "Repository.resolve_access.include_system": ITEMS,
+    "Repository.resolve_bypass_from_fetched": ITEMS,
+    "Repository.resolve_cascade_from_fetched": ITEMS,
+    "Repository.resolve_disabled": "`resolve_access` tells it",
+    "Repository.resolve_disabled_from_fetched": ITEMS,
+    "Repository.resolve_limits.cascade_out": ITEMS,
+    "Repository.resolve_limits.disabled_out": ITEMS,
+    "Repository.resolve_soft_limits": "`resolve_limits` tells it of each limit",
+    "Repository.restamp_owner_if_current": ITEMS,
+    "Repository.select_shard": SHARDS,
+    "Repository.set_version_record": "deployments and upgrades write it",
+    "Repository.speculative_consume": ITEMS,
+    "Repository.transact_write": ITEMS,
+    "Repository.write_each": ITEMS,
+}
+"""The names and keywords that are not taken, and why. The blocking classes have the same."""
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    """Return what 0.17 lists."""
+    done = subprocess.run([PYTHON, lists_names.__file__], capture_output=True, text=True, check=True, timeout=60)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_every_public_name_is_there(reference: dict[str, Any]) -> None:
+    assert [name for name in reference["names"] if not hasattr(zae_limiter, name)] == []
+
+
+def test_every_member_and_every_keyword_is_there_or_has_a_reason(reference: dict[str, Any]) -> None:
+    assert set(find_missing(reference["members"])) == REASONS.keys()
+
+
+def find_missing(members: dict[str, dict[str, list[str] | None]]) -> Iterator[str]:
+    ours = lists_names.list_members(zae_limiter)
+    for kind, theirs in members.items():
+        for name, keywords in theirs.items():
+            whose = f"{kind.removeprefix('Sync')}.{name}".removesuffix(".__init__")
+            if name not in ours[kind]:
+                yield whose
+                continue
+            known = ours[kind][name]
+            if keywords is not None and known is not None:
+                yield from (f"{whose}.{keyword}" for keyword in keywords if keyword not in known)
