@@ -197,7 +197,7 @@ async def check_entities(repo: BlockingRepository) -> None:
         False,
         {"tier": 2, "tags": ["a"]},
     )
-    assert (two.name, two.parent_id, two.cascade, two.metadata) == (None, "team", True, {})
+    assert (two.name, two.parent_id, two.cascade, two.metadata) == ("key-2", "team", True, {})
     assert (team.name, team.parent_id) == ("Team", None)
     assert {each.created_at for each in (one, two, team)} == {"2024-03-01T12:00:00Z"}
     assert [each.id for each in await repo.get_children("team")] == ["key-1", "key-2"]

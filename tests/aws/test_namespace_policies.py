@@ -34,9 +34,9 @@ OWN_READS, OWN_CHANGES = (
 )
 LISTS: list[Work] = [
     lambda limiter: limiter.repository.get_children("team"),
-    lambda limiter: limiter.repository.get_buckets("key"),
+    lambda limiter: [(each.resource, each.limit_name) for each in limiter.repository.get_buckets("key")],
     lambda limiter: limiter.get_resource_capacity("gpt-4", "rpm"),
-    lambda limiter: limiter.repository.survey_buckets().loads,
+    lambda limiter: [(each.entity_id, each.available) for each in limiter.repository.survey_buckets().loads],
 ]
 """What is read by each of the four indexes."""
 REGISTRY = {keys.REGISTRY, "SYSTEM#"}
@@ -279,6 +279,13 @@ def test_a_client_with_a_tenants_policy_works(strict: tuple[Account, dict[str, s
     with tenant_wire(strict, "acquire") as url, opened(url, "tenant-a") as limiter:
         use(limiter)
         assert limiter.is_available()
+
+
+def test_a_program_that_connects_works_with_a_tenants_policy(strict: tuple[Account, dict[str, str]]) -> None:
+    with tenant_wire(strict, "acquire") as url:
+        repository = SyncRepository.connect("tenant-a", stack=STACK, region=REGION, endpoint_url=url)
+        with repository, SyncRateLimiter(repository) as limiter:
+            use_again(limiter)
 
 
 def test_an_administrator_of_a_tenant_works(strict: tuple[Account, dict[str, str]]) -> None:
