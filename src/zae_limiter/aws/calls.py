@@ -7,7 +7,7 @@ created on first use.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -60,9 +60,7 @@ class Aws:
 
     @cached_property
     def _session(self) -> Any:
-        session = open_session(self.profile)
-        session.register_component("data_loader", _load_service_models(session.get_config_variable("data_path")))
-        return session
+        return open_session(self.profile)
 
     def client(self, service: str) -> Any:
         """Return the botocore client of ``service``, created on first use."""
@@ -149,14 +147,6 @@ def name_stack(work: Callable[Concatenate[Aws, str, P], T]) -> Callable[Concaten
             raise
 
     return wrapped
-
-
-@cache
-def _load_service_models(data_path: str | None) -> Any:
-    """Return botocore's loader. Its service models are megabytes of JSON, which a process reads once."""
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
 
 
 _Meaning: TypeAlias = tuple[type[InfrastructureError], str]
