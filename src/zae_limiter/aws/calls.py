@@ -34,9 +34,19 @@ P = ParamSpec("P")
 
 
 class Aws:
-    """One AWS account in one region, as these credentials see it."""
+    """One AWS account in one region, as these credentials see it.
 
-    def __init__(self, region: str | None = None, endpoint_url: str | None = None, profile: str | None = None) -> None:
+    A ``hasty`` one gives up on a service that does not answer within a second or two, and never tries again.
+    """
+
+    def __init__(
+        self,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        profile: str | None = None,
+        *,
+        hasty: bool = False,
+    ) -> None:
         if region is not None:
             check_region(region)
         if endpoint_url is not None:
@@ -46,6 +56,7 @@ class Aws:
         self.endpoint_url = endpoint_url
         self.profile = profile
         self._given_region = region
+        self._hasty = hasty
         self._clients: dict[str, Any] = {}
 
     @property
@@ -74,9 +85,9 @@ class Aws:
             if session.get_credentials() is None:  # an engine on this host takes any
                 session.set_credentials(*found)
         config = Config(
-            connect_timeout=5,
-            read_timeout=30,
-            retries={"mode": "standard", "total_max_attempts": 4},
+            connect_timeout=1 if self._hasty else 5,
+            read_timeout=2 if self._hasty else 30,
+            retries={"mode": "standard", "total_max_attempts": 1 if self._hasty else 4},
             user_agent_extra=f"zae-limiter/{__version__}",
             s3={"addressing_style": "path" if self.settings.is_local else "auto"},
         )
@@ -180,10 +191,11 @@ _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in code
 @contextmanager
 def _translate_errors(action: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, BotoCoreError, ResponseParserError) as error:
         raise translate(error, action) from error
 
 
