@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,10 @@ from click.testing import CliRunner, Result
 from tests.cli.terminal import UNSET, run
 from tests.cli.test_all_commands import LEAVES
 from tests.support.aws import engine
+from tests.support.paths import ROOT
 from zae_limiter import SyncRepository
 from zae_limiter.cli.app import root
+from zae_limiter.cli.old_names import Renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,6 +266,17 @@ def test_what_has_no_effect_is_said(aws: dict[str, str]) -> None:
     bare = "deploy -n plain --no-aggregator --no-alarms --no-audit-archival --no-iam"
     assert "--enable-provisioner has no effect" in type_line(f"{bare} --enable-provisioner", **aws).stderr
     assert "has no effect" not in type_line(f"{bare} --no-provisioner", **aws).stderr
+
+
+def test_the_page_about_017_names_options_that_exist() -> None:
+    page = (ROOT / "docs" / "migrating-from-0.17.md").read_text(encoding="utf-8")
+    known: set[str] = set()
+    for param in (param for command in LEAVES.values() for param in command.params):
+        known.update(param.opts, param.secondary_opts)
+        if isinstance(param, Renamed):
+            known.update(param.old, param.old_off)
+    assert {"--none", "--no-tracing"} <= known
+    assert set(re.findall(r"(?<!-)--[a-z][a-z0-9-]+", page)) <= known
 
 
 def test_old_names_are_in_no_help_and_no_completion() -> None:

@@ -156,7 +156,7 @@ CALLS: dict[str, Callable[[RateLimiter, Repository], Awaitable[object]]] = {
     "get_limits": lambda _, repository: repository.get_limits("key"),
     "set_system_defaults": lambda _, repository: repository.set_system_defaults(RPM),
     "resolve_limits": lambda _, repository: repository.resolve_limits("key", "gpt-4"),
-    "list_entities": lambda _, repository: repository.list_entities_with_custom_limits(),
+    "list_entities": lambda _, repository: repository.list_entities_with_custom_limits(limit=10),
     "reset_bucket": lambda _, repository: repository.reset_bucket("key", "gpt-4"),
     "register_namespace": lambda _, repository: repository.register_namespace("new"),
     "delete_namespace": lambda _, repository: repository.delete_namespace("old"),
@@ -181,6 +181,7 @@ async def test_what_lists_any_number_of_records_has_the_time_for_each_page(harne
     scene.store.seconds = 0.4
     assert [child.id for child in await scene.repository.get_children("org")] == ["team"]
     assert len(await scene.repository.get_buckets("org")) == 0
+    assert await scene.repository.list_entities_with_custom_limits() == ([], None)
     assert (await scene.repository.survey_buckets()).complete
 
 
@@ -192,6 +193,7 @@ LISTINGS: dict[str, Callable[[RateLimiter], Awaitable[object]]] = {
     "get_resource_capacity": lambda limiter: limiter.get_resource_capacity("gpt-4", "rpm"),
     "get_usage_snapshots": lambda limiter: limiter.get_usage_snapshots("key"),
     "get_usage_summary": lambda limiter: limiter.get_usage_summary("key"),
+    "list_entities": lambda limiter: limiter.list_entities_with_custom_limits(),
 }
 
 

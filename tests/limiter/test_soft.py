@@ -153,9 +153,9 @@ async def test_usage_counts_it_in_the_hour_in_which_it_was(harness: Harness) -> 
     found, _ = await limiter.get_usage_snapshots("key", "gpt-4", "hourly")
     if limiter.repository.capabilities.usage_retention_days:
         assert [(each.counters, each.overdrawn) for each in found] == [
-            ({"t": 12}, {"t": 2}),
-            ({"t": 5}, {"t": 5}),
             ({"t": 25}, {"t": 22}),
+            ({"t": 5}, {"t": 5}),
+            ({"t": 12}, {"t": 2}),
         ], "7 of the second allowance pay what was used beyond the first"
 
 

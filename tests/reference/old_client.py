@@ -46,6 +46,8 @@ USES: list[Request] = [
     ("default", "other", {"rpm": 15}),
     ("anybody", "resource", {"rpm": 15}),
     ("anybody", "system", {"rpm": 5}),
+    ("spender", "yearly", {"tpy": 400}),
+    ("spender", "half", {"rpm": 10}),
 ]
 DEBT = 700
 """Tokens that the debtor takes more than it had asked for."""
@@ -70,6 +72,11 @@ QUESTIONS: list[Request] = [
     ("anybody", "resource", {"rpm": 6}),
     ("anybody", "system", {"rpm": 5}),
     ("anybody", "system", {"rpm": 6}),
+    ("spender", "yearly", {"tpy": 600}),
+    ("spender", "yearly", {"tpy": 601}),
+    ("spender", "half", {"rpm": 30}),
+    ("spender", "half", {"rpm": 31}),
+    ("spender", "off", {"rpm": 1}),
 ]
 STATED = ("gpt-4",)
 """The resources whose limits the calls state."""
@@ -108,6 +115,11 @@ class Client:
         return "burst" in inspect.signature(self.errors.Limit.custom).parameters
 
     @property
+    def has_quotas(self) -> bool:
+        """Whether there are quotas, schedules and switches."""
+        return hasattr(self.errors.Limit, "quota")
+
+    @property
     def allow(self) -> Any:
         """The policy that lets requests through while the store is unavailable."""
         return "allow" if self.admin is not self.limiter else self.errors.OnUnavailable.ALLOW
@@ -135,6 +147,8 @@ def decide(acquire: Callable[..., Any], errors: Any, entity_id: str, resource: s
             raise Undone
     except Undone:
         return "granted"
+    except getattr(errors, "ResourceDisabled", ()):
+        return "disabled"
     except errors.RateLimitExceeded as refused:
         return "refused by " + ", ".join(sorted({each.limit_name for each in refused.violations}))
 
@@ -170,6 +184,12 @@ def store(client: Client) -> None:
         admin.set_resource_defaults("gpt-4", client.limits(OWN))  # 0.8 prefers what is stored to what is stated
         admin.set_resource_defaults("resource", client.limits(STORED["resource"]))
         admin.set_system_defaults(client.limits(STORED["system"]), on_unavailable=client.allow)
+    if client.has_quotas:
+        admin.set_resource_defaults("yearly", [client.errors.Limit.quota("tpy", 1_000, cron="0 0 1 1 *")])
+        half = client.errors.ScheduleEntry(cron="* * * * *", scale=0.5)
+        admin.set_resource_defaults("half", [client.limits([("rpm", 80)])[0].with_schedule((half,))])
+        admin.set_resource_defaults("off", client.limits(OWN))
+        admin.disable_resource("off")
     if client.has_bursts:
         bursty = client.errors.Limit.custom("rpm", 40, 1, SLOW, burst=60)
         admin.set_limits("bursty", [bursty], resource="stored")
@@ -177,7 +197,7 @@ def store(client: Client) -> None:
 
 def known_to(client: Client, asked: list[Request]) -> list[Request]:
     """Return the requests whose limits the version can store or state."""
-    known = {"anybody": client.has_shared_limits, "bursty": client.has_bursts}
+    known = {"anybody": client.has_shared_limits, "bursty": client.has_bursts, "spender": client.has_quotas}
     return [each for each in asked if known.get(each[0], True)]
 
 

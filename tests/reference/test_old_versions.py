@@ -33,8 +33,8 @@ ANNOUNCED = {
     "0.5.0": ["without a namespace", "`entity set-cascade`", "a burst", "buckets of 'gpt-4'", "at midnight"],
     "0.8.1": ["without a namespace", "a burst", "in 0.7 and 0.8", "at midnight"],
     "0.10.3": ["at midnight"],
-    "0.14.0": ["at midnight"],
-    "0.17.0": ["at midnight"],
+    "0.14.0": ["at midnight", "a quota"],
+    "0.17.0": ["at midnight", "a quota"],
 }
 """What a dry run says of changed meanings."""
 

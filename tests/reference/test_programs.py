@@ -19,6 +19,8 @@ PROVISION = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
     "from writes_everything import provision; provision(*sys.argv[1:])"
 )
+HERE_ONLY = {"stacks"}
+"""The stack of 0.17 cannot be deployed on the local engine; what they print is what its documentation says."""
 _COUNT = itertools.count()
 
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
@@ -54,7 +56,9 @@ def test_a_program_of_017_runs_unchanged(program: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.reference
 @pytest.mark.skipif(not REFERENCE.exists(), reason="version 0.17 is not installed; `make bench` sets it up")
-@each_program
+@pytest.mark.parametrize(
+    "program", [each for each in PROGRAMS if each.stem not in HERE_ONLY], ids=lambda each: each.stem
+)
 def test_it_prints_the_same_on_017(program: Path) -> None:
     table = name_table()
     run(str(REFERENCE), "-c", PROVISION, table, engine.endpoint(), table=table)
@@ -62,4 +66,4 @@ def test_it_prints_the_same_on_017(program: Path) -> None:
 
 
 def test_the_programs_are_found() -> None:
-    assert len(PROGRAMS) >= 4
+    assert len(PROGRAMS) >= 11

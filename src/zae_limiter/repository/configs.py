@@ -256,7 +256,7 @@ class ConfigOperations(Operations):
         names.config_resource(resource)
         size = MAX_PAGE if limit is None else whole("limit", limit, 1, MAX_PAGE, "entities")
         after = cursors.decode("cursor", cursor)
-        deadline, ns = await self._begin_steps()
+        deadline, ns = await (self._begin_steps() if limit is None else self._begin())
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
         if limit is None:
             return [image["entity_id"] for _, image in await self._backend.collect(query, deadline)], None

@@ -4,8 +4,10 @@
     buckets.py, conversions.py   what becomes of each kind of record, in every old layout
     policies.py                  what version 0.17 stores beside plain rates
     partition.py                 which of these reads what, by its key
+    changes.py                   which records mean something else afterwards
     runner.py                    finds old partitions and moves them
+    stragglers.py                finds what older clients have written since
     upgrade.py                   the whole of it: plan, table, data, stack, version
 
-All but the last two are pure: old records in, guarded writes out.
+All but the last three are pure: old records in, guarded writes out.
 """
