@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import ValidationError
+from ..stores.opening import ENVIRONMENT
 from .configs import check_policy
 from .ignored import warn_ignored
 from .opening import STACK, OpeningOperations, find_namespace, find_store
@@ -228,7 +229,7 @@ class RepositoryOptions(StackSettings):
         policy = None if self._on_unavailable is None else check_policy(self._on_unavailable)
         options, stack = self._chosen_options(), self._stack
         elsewhere = self._url if self._url is not None else self._options.get("name")
-        if stack is None and elsewhere is None:
+        if stack is None and elsewhere is None and not os.environ.get(ENVIRONMENT):
             stack = os.environ.get(STACK) or None
         if stack is None:
             repository = kind(self._url, **self._options, stack_options=options)
