@@ -12,7 +12,15 @@ KINDS = (
     *("RateLimiter", "SyncRateLimiter", "Repository", "SyncRepository", "Lease", "SyncLease"),
     *("Limit", "Entity", "ScheduleEntry", "AuditEvent", "LimitStatus", "UsageSnapshot", "UsageSummary"),
     *("ResourceCapacity", "EntityCapacity", "CacheStats", "Availability", "BucketOperationResult"),
-    *("Status", "LimiterInfo", "BucketState", "BackendCapabilities", "StackOptions"),
+    *(
+        "Status",
+        "LimiterInfo",
+        "BucketState",
+        "BackendCapabilities",
+        "StackOptions",
+        "StackManager",
+        "SyncStackManager",
+    ),
 )
 MAKERS = ("Limit", "Entity", "ScheduleEntry", "CacheStats", "AuditEvent", "StackOptions")
 """Those of them that programs make themselves."""

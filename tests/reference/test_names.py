@@ -26,6 +26,7 @@ SHARDS = "shards are found, split and repaired by the limiter itself"
 CALENDAR = "`calendar` says which windows a quota has; a schedule is of the limit"
 LIMITS = "a soft or bypassed limit is told by its config: `get_limits`, `resolve_access`"
 CREDITS = "`credits` has them one by one"
+NO_PROVISIONER = "there is no provisioner; `zae-limiter limits apply` does its work"
 UNRAISED = "no bucket has to be written for a switch: it is never raised"
 
 REASONS = {
@@ -125,8 +126,14 @@ REASONS = {
     "Repository.speculative_consume": ITEMS,
     "Repository.transact_write": ITEMS,
     "Repository.write_each": ITEMS,
+    "StackManager.deploy_provisioner_code": NO_PROVISIONER,
+    "StackManager.ensure_tags.lambda_version": "every deployment sets the tags of the versions",
+    "StackManager.ensure_tags.refresh_versions": "the same",
+    "StackManager.ensure_tags.wait": "it waits",
+    "StackManager.provisioner_exists": NO_PROVISIONER,
+    "StackManager.wait_for_esm_ready.min_stabilization": "it waits until the stream is connected, no longer",
     "StackOptions.deploys_aggregator_lambda": "`enable_aggregator` says it",
-    "StackOptions.deploys_provisioner_lambda": "there is no provisioner",
+    "StackOptions.deploys_provisioner_lambda": NO_PROVISIONER,
 }
 """The names and keywords that are not taken, and why. The blocking classes have the same."""
 

@@ -117,7 +117,9 @@ def test_the_environment_says_where_and_what(
     monkeypatch.setenv("ZAEL_STACK", name)
     for opened in (face.Repository.open(), face.Repository.builder().build()):
         repository = face(opened)
-        assert repository.capabilities.name == "sqlite", "$ZAE_LIMITER_URL goes before $ZAEL_STACK"
+        assert (repository.capabilities.name, repository.namespace) == ("sqlite", "tenant-a"), (
+            "it goes before $ZAEL_STACK"
+        )
         face(repository.close())
     monkeypatch.delenv("ZAE_LIMITER_URL")
     for opened in (
