@@ -329,4 +329,14 @@ def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationEr
 
 
 def _list_fields(events: list[Event]) -> list[dict[str, Any]]:
-    return [event._asdict() for event in events]
+    """Return events as CloudFormation lists them."""
+    return [
+        {
+            "EventId": event.id,
+            "LogicalResourceId": event.resource,
+            "ResourceType": event.type,
+            "ResourceStatus": event.status,
+            "ResourceStatusReason": event.reason,
+        }
+        for event in events
+    ]

@@ -149,6 +149,13 @@ def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused 
     return failure(meaning, where, ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID)))
 
 
+def is_invalid_request(error: BaseException) -> bool:
+    """Return whether DynamoDB calls a request invalid, for example for the size of a key: repeating it cannot help."""
+    cause = error.__cause__
+    invalid = isinstance(cause, ServiceError) and cause.code in ("ValidationException", "ValidationError")
+    return invalid and not isinstance(error, IncompatibleSchemaError)  # another table can be put in place
+
+
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     """Return the failure that a row of the table describes."""
     return Failure(meaning.error(where, describe(cause), cause), meaning)
