@@ -243,6 +243,29 @@ def test_a_failed_creation_leaves_no_protected_table(name: str, monkeypatch: pyt
     assert aws().call("dynamodb", "describe_table", TableName=name)["Table"]["DeletionProtectionEnabled"] is True
 
 
+def is_protected(name: str) -> bool:
+    return bool(aws().call("dynamodb", "describe_table", TableName=name)["Table"].get("DeletionProtectionEnabled"))
+
+
+def test_a_first_deployment_that_was_interrupted_is_protected_by_the_next(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = stack.apply
+
+    def interrupted(*args: Any, **named: Any) -> str:
+        if status(name) == "CREATE_COMPLETE":
+            raise KeyboardInterrupt
+        return apply(*args, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stack, "apply", interrupted)
+        deployment.deploy(aws(), name, replace(SMALL, enable_deletion_protection=True))
+    assert not is_protected(name)
+    assert shell(name, "deploy")["stack"] == "updated"
+    assert is_protected(name)
+    assert shell(name, "deploy")["stack"] == "unchanged"
+
+
 @pytest.mark.parametrize("by", ["repository", "manager"])
 def test_code_does_not_turn_off_what_an_operator_has_turned_on(name: str, by: str) -> None:
     guarded = replace(SMALL, enable_deletion_protection=True, pitr_recovery_days=35)
