@@ -151,6 +151,7 @@ def test_what_a_template_keeps() -> None:
     kept = retain_data(TEMPLATE + "  Archive:\n    Type: AWS::S3::Bucket\n")
     assert kept.count("    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain") == 2
     assert "    Type: AWS::DynamoDB::Table\n    DeletionPolicy: Retain\n" in kept
-    for template in ({"Resources": {}}, "Resources: {}", kept):
+    others: tuple[object, ...] = ({"Resources": {}}, "Resources: {}", kept)
+    for template in others:
         with pytest.raises(StackOperationError, match="nothing was changed"):
             retain_data(template)
