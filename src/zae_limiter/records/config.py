@@ -100,8 +100,8 @@ def decode(key: Key, image: Image | None) -> Config:
     if foreign is not None:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: an upgrade has left it, or a client of zae-limiter "
-            f"0.x has written it since, with {foreign}. `zae-limiter upgrade --force` moves it or says why not; "
-            "setting or deleting these limits replaces it."
+            f"0.x has written it since, with {foreign}. `zae-limiter upgrade --force` moves it or says why not. "
+            "Set or delete these limits again to replace it."
         )
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:
