@@ -36,7 +36,9 @@ async def test_each_entity_of_a_cycle_is_charged_once(harness: Harness, name: st
     lease = await take(limiter, {"rpm": 4})
     assert lease.available == {"rpm": 6}
     for each in CYCLES[name]:
-        assert [(found.limit_name, found.tokens) for found in await limiter.repository.get_buckets(each)] == [("rpm", 6)]
+        assert [(found.limit_name, found.tokens) for found in await limiter.repository.get_buckets(each)] == [
+            ("rpm", 6)
+        ]
     assert await granted(limiter, {"rpm": 6})
     assert not await granted(limiter, {"rpm": 1})
     answers = await limiter.check_availability([*CYCLES[name]], "gpt-4", {"rpm": 1})

@@ -241,7 +241,10 @@ class Chains:
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
-        until_ms = [*(policy.valid_until_ms for policy in policies.values()), *(each.home.level.in_force[1] for each in levels)]
+        until_ms = [
+            *(policy.valid_until_ms for policy in policies.values()),
+            *(each.home.level.in_force[1] for each in levels),
+        ]
         chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)

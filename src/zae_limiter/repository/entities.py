@@ -10,6 +10,7 @@ from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import as_int, whole
 from ..core.names import MAX_DEPTH, check_ancestry
+from ..core.validation import flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
@@ -225,8 +226,7 @@ def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the given fields of an entity as they are stored. Raise `ValidationError` for an invalid one."""
     if fields.get("name") is not None:
         names.text(fields["name"], "name")
-    if not isinstance(fields.get("cascade", False), bool):
-        raise ValidationError("cascade", fields["cascade"], "must be True or False")
+    flag("cascade", fields.get("cascade", False))
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")
