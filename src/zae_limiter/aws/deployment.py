@@ -91,6 +91,7 @@ def deploy(
     parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     archives = options.enable_aggregator and options.enable_audit_archival
     obsolete = [] if archives else list_empty_archives(aws, name)
+    _check_lock(aws, name, options)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
     later = _PROTECT_LATER if options.enable_deletion_protection else {}
@@ -166,6 +167,20 @@ def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
     raise StackAlreadyExistsError(
         f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
+
+
+def _check_lock(aws: Aws, name: str, options: StackOptions) -> None:
+    """Raise `ValidationError` if Object Lock of an existing archive is to be turned off, which S3 does not do."""
+    present = _read_present(aws, name)
+    archives = all(each and each.enable_aggregator and each.enable_audit_archival for each in (present, options))
+    if present is None or not archives or present.audit_archive_lock_days is None:
+        return
+    if options.audit_archive_lock_days is None:
+        reason = (
+            "cannot be turned off, because S3 never takes Object Lock from a bucket; set it to 1, so that new objects "
+            "are locked for a day only"
+        )
+        raise ValidationError("audit_archive_lock_days", None, reason)
 
 
 def _check_role(aws: Aws, options: StackOptions) -> None:
