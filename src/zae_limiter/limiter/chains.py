@@ -206,12 +206,7 @@ class Chains:
         return chain
 
     async def _resolve(
-        self,
-        entity_id: str,
-        resource: str,
-        given: Override | None,
-        versions: dict[str, int],
-        deadline: Deadline,
+        self, entity_id: str, resource: str, given: Override | None, versions: dict[str, int], deadline: Deadline
     ) -> Chain:
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
@@ -241,9 +236,8 @@ class Chains:
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
-        until_ms = [
-            *(policy.valid_until_ms for policy in policies.values()),
-            *(each.home.level.in_force[1] for each in levels),
+        until_ms = [each.valid_until_ms for each in policies.values()] + [
+            each.home.level.in_force[1] for each in levels
         ]
         chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
