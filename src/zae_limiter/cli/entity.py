@@ -90,8 +90,8 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
         given["name"] = None
     if not given.keys() - {"expected_version", "principal"}:
         moving = click.get_current_context().info_name == "set-parent"
-        options = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
-        raise click.UsageError(f"Nothing to change: pass {options}.")
+        known = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
+        raise click.UsageError(f"Nothing to change: pass {known}.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
