@@ -17,7 +17,14 @@ from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, version_record
 from tests.cli.terminal import run
 from tests.support.aws import engine
-from zae_limiter import StackOperationError, StackOptions, SyncRepository, SyncStackManager, __version__
+from zae_limiter import (
+    StackOperationError,
+    StackOptions,
+    SyncRepository,
+    SyncStackManager,
+    ValidationError,
+    __version__,
+)
 from zae_limiter.aws import archive, deployment, package, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
 
@@ -169,6 +176,15 @@ def locked(name: str, mode: str) -> Iterator[str]:
     made = deployment.deploy(aws(), name, options).resources["ArchiveBucket"]
     aws().call("s3", "put_object", Bucket=made, Key="audit/a", Body=b"1")
     yield made
+
+
+def test_a_lock_cannot_be_turned_off_and_the_way_out_is_named(name: str) -> None:
+    with locked(name, "GOVERNANCE"):
+        with pytest.raises(ValidationError, match="S3 never takes Object Lock from a bucket; set it to 1"):
+            deployment.deploy(aws(), name, QUIET)
+        assert status(name) == "CREATE_COMPLETE"
+        assert deployment.deploy(aws(), name, replace(QUIET, audit_archive_lock_days=2)).stack == "updated"
+        deployment.delete(aws(), name, force=True)
 
 
 def test_a_locked_archive_is_deleted_only_by_force(name: str) -> None:

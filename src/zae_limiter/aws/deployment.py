@@ -91,6 +91,7 @@ def deploy(
     parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     archives = options.enable_aggregator and options.enable_audit_archival
     obsolete = [] if archives else list_empty_archives(aws, name)
+    _check_lock(aws, name, options)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
     later = _PROTECT_LATER if options.enable_deletion_protection else {}
@@ -142,8 +143,8 @@ def keep_guards(aws: Aws, name: str, options: StackOptions) -> StackOptions:
 
 def _read_present(aws: Aws, name: str) -> StackOptions | None:
     """Return the options of our stack of this name, or None; whose it is, is checked later."""
-    found = stack.describe(aws, name)
-    return None if found is None or found.is_dead or not found.is_managed else options_of(found)
+    found = stack.find_living(aws, name)
+    return None if found is None else options_of(found)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -166,6 +167,20 @@ def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
     raise StackAlreadyExistsError(
         f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
+
+
+def _check_lock(aws: Aws, name: str, options: StackOptions) -> None:
+    """Raise `ValidationError` if Object Lock of an existing archive is to be turned off, which S3 does not do."""
+    present = _read_present(aws, name)
+    archives = all(each and each.enable_aggregator and each.enable_audit_archival for each in (present, options))
+    if present is None or not archives or present.audit_archive_lock_days is None:
+        return
+    if options.audit_archive_lock_days is None:
+        reason = (
+            "cannot be turned off, because S3 never takes Object Lock from a bucket; set it to 1, so that new objects "
+            "are locked for a day only"
+        )
+        raise ValidationError("audit_archive_lock_days", None, reason)
 
 
 def _check_role(aws: Aws, options: StackOptions) -> None:
@@ -217,9 +232,14 @@ def delete_store(store: Store) -> None:
 
 
 def renew_aggregator(store: Store) -> str:
-    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``.
+
+    Raise `InfrastructureNotFoundError` if no stack of ours holds the table: the function of another one is not changed.
+    """
     told = _client_options(store, None)
     with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        if stack.find_living(aws, told.table) is None:
+            raise InfrastructureNotFoundError(f"No stack of this version holds table {told.table!r} in {aws.region}.")
         return package.upload(aws, told.table)
 
 
