@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "1.0.0"
 
 OLDEST_CLIENT = "0.1.0"
-"""The oldest client that is told to compare the schema: versions before 1.0 that are older than this do not look at it."""
+"""The oldest client that compares the schema; versions before 1.0 go on where this is later than they are."""
 
 UNFINISHED = "0.0.0"
 """The schema of a store whose upgrade has begun and is not done."""
