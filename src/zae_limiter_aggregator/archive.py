@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import audit
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _line(event: ExpiredEvent) -> str:
     namespace_id = event.key.pk.partition("/")[0]
     try:
         fields = asdict(audit.decode(event.image))
-    except KeyError:
+    except CorruptRecordError:
         fields = event.image
     return json.dumps({"namespace_id": namespace_id, **fields}, ensure_ascii=False, sort_keys=True) + "\n"
 

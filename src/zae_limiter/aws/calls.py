@@ -190,10 +190,11 @@ _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in code
 @contextmanager
 def _translate_errors(action: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, BotoCoreError, ResponseParserError) as error:
         raise translate(error, action) from error
 
 
