@@ -260,6 +260,18 @@ def test_a_status_without_an_error_is_an_outage(
         use(server, subject, verb, reply({}, status))
 
 
+@pytest.mark.parametrize("said", ["", "#", "a b#", "x# ", "\x1b[2J"])
+def test_an_error_without_a_name_is_an_outage(said: str, server: ScriptedServer, subject: Driven) -> None:
+    with pytest.raises(RateLimiterUnavailable, match="names no error"):
+        use(server, subject, read_one, reply({"__type": said}, 400))
+
+
+@pytest.mark.parametrize("status", [201, 301, 600])
+def test_an_error_has_the_status_of_one(status: int, server: ScriptedServer, subject: Driven) -> None:
+    with pytest.raises(RateLimiterUnavailable, match="its status"):
+        use(server, subject, read_one, reply({"__type": "x#AccessDeniedException"}, status))
+
+
 @pytest.mark.parametrize("verb", [read_one, read_two, query, query_index, delete_two])
 @pytest.mark.parametrize("error", [{"__type": FAILED}, {"__type": CANCELLED, "CancellationReasons": REASONS}])
 def test_a_condition_that_nobody_set_cannot_fail(

@@ -143,10 +143,14 @@ def parse_answer(answer: Answer, operation: str, request: Mapping[str, Any], whe
 
 def _find_error(answer: Answer, content: dict[str, Any], request: Mapping[str, Any], where: str) -> Refused | Failure:
     """Return the error for a bad answer with this content. Raise `Malformed` if DynamoDB does not answer so."""
-    said = content.get("__type") or answer.headers.get("x-amzn-errortype")
-    if not (400 <= answer.status < 600 and (said or answer.status == 429 or answer.status >= 500)):
-        raise Malformed("it names no error, or has a status that DynamoDB does not send")
-    code = cut(said or f"status {answer.status}").rpartition("#")[2].partition(":")[0]
+    said = cut(content.get("__type") or answer.headers.get("x-amzn-errortype") or "")
+    code = said.rpartition("#")[2].partition(":")[0]
+    if not code.isidentifier():
+        if not (answer.status == 429 or 500 <= answer.status < 600):
+            raise Malformed("it names no error")
+        code = f"status {answer.status}"
+    if not 400 <= answer.status < 600:
+        raise Malformed("its status is none that DynamoDB sends")
     message = cut(content.get("message") or content.get("Message") or "")
     if code == "ConditionalCheckFailedException":
         if "ConditionExpression" not in request:
