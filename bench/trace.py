@@ -31,6 +31,7 @@ from tests.support.redis import shared
 
 import zae_limiter
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.server_clock import ServerClock
 
 SOURCE = str(Path(zae_limiter.__file__).parent) + os.sep
 RESOURCE = "gpt-4"
@@ -230,9 +231,15 @@ class Stage:
 
 @contextlib.contextmanager
 def time_at_rest() -> Iterator[None]:
-    """Let no time pass by any wall clock: what a limiter learns of the time now and then is not part of an acquire."""
+    """Let no time pass by any clock, that of a server included: how often a clock ticks is not part of an acquire."""
     wall_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
+    learn = ServerClock.learn
+
+    def learn_nothing(clock: ServerClock, _earliest_ms: int, _latest_ms: int, sent_ms: int, received_ms: int) -> None:
+        learn(clock, sent_ms, received_ms + 1, sent_ms, received_ms)
+
     with (
+        mock.patch.object(ServerClock, "learn", learn_nothing),
         mock.patch.object(time, "time", return_value=wall_ns / 1e9),
         mock.patch.object(time, "time_ns", return_value=wall_ns),
         mock.patch.object(time, "monotonic_ns", return_value=monotonic_ns),
@@ -271,8 +278,6 @@ def _refused(stage: Stage) -> list[Trace]:
 def _race(stage: Stage) -> list[Trace]:
     """An acquire that fits what was last seen of every bucket, after somebody else has emptied the topmost."""
     client, other = stage.client(), stage.client()
-    # It learns the time of the server first, so by its clock it is never later: it moves no instant and no expiry.
-    other.take(stage.entities()[0], stage.cost)
     traces = []
     for _ in range(ROUNDS):
         entity, top = stage.entities()

@@ -18,6 +18,8 @@ MODULE = Path(__file__).parents[1] / "infra" / "terraform"
 OURS = "ManagedBy"
 """The parameter that only `zae-limiter deploy` sets."""
 _HEAD = "# Written by `python -m tools.terraform` from the template.\n"
+_NEW_STACKS = {"RegionInIamNames": "true"}
+"""Parameters whose default in the template is for stacks of its former versions, with the values of new ones."""
 _WORD = re.compile(r"S3|[A-Z][a-z]+")
 
 
@@ -56,12 +58,13 @@ def _locals(declared: Mapping[str, Any]) -> str:
 
 def _variable(name: str, declared: Mapping[str, Any]) -> str:
     flag = set(declared.get("AllowedValues", ())) == {"true", "false"}
+    default = _NEW_STACKS.get(name)
     kind = "bool" if flag else "number" if declared["Type"] == "Number" else "string"
-    usual = str(declared["Default"]) or "none"
+    usual = default or str(declared["Default"]) or "none"
     text = f"{declared['Description'].rstrip('.')}. Default: {usual}."
     return (
         f'\nvariable "{variable_name(name)}" {{\n  description = {_quote(text)}\n'
-        f"  type        = {kind}\n  default     = null\n}}\n"
+        f"  type        = {kind}\n  default     = {default or 'null'}\n}}\n"
     )
 
 

@@ -43,6 +43,9 @@ class LimiterStack(Stack):
         super().__init__(scope, name, stack_name=name, **kwargs)
         wanted, usual = options or StackOptions(), StackOptions().to_parameters(name)
         given = {key: value for key, value in wanted.to_parameters(name).items() if value != usual[key]}
+        if wanted.region_in_iam_names is not False:  # the template's default is for stacks of its former versions
+            given["RegionInIamNames"] = "true"
+        given["ManagedBy"] = "CDK"
         text = resources.files("zae_limiter.aws").joinpath("template.yaml")
         with resources.as_file(text) as path:
             self.included = CfnInclude(self, "Limiter", template_file=str(path), parameters=given)

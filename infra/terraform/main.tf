@@ -3,7 +3,7 @@
 resource "aws_cloudformation_stack" "limiter" {
   name          = var.name
   template_body = file(coalesce(var.template_file, "${path.module}/../../src/zae_limiter/aws/template.yaml"))
-  parameters    = { for name, value in local.parameters : name => tostring(value) if value != null }
+  parameters    = merge({ ManagedBy = "Terraform" }, { for name, value in local.parameters : name => tostring(value) if value != null })
   capabilities  = ["CAPABILITY_NAMED_IAM"]
   tags          = var.tags
 }

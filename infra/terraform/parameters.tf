@@ -188,7 +188,7 @@ variable "policy_name_suffix" {
 variable "region_in_iam_names" {
   description = "Whether the names of roles and policies hold the region, as an account has them once for all regions. Default: true."
   type        = bool
-  default     = null
+  default     = true
 }
 
 variable "policy_namespace_id" {
@@ -276,8 +276,8 @@ variable "aggregator_role_arn" {
 }
 
 variable "enable_deletion_protection" {
-  description = "Whether the table refuses to be deleted. Default: false."
-  type        = bool
+  description = "Whether the table refuses to be deleted. A creation that fails has to delete it, so create a stack with later, then set true. Default: false."
+  type        = string
   default     = null
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
 from .core.decide import Reading
@@ -10,10 +11,12 @@ from .core.limit import Limit
 from .records.level import parse_calendar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .core.reports import BucketState
     from .core.values import LimitStatus
+
+P = ParamSpec("P")
 
 
 class RefillResult(NamedTuple):
@@ -33,6 +36,19 @@ class ConsumeResult(NamedTuple):
     retry_after_seconds: float | None
 
 
+def _accept_burst_milli(refill: Callable[P, RefillResult]) -> Callable[P, RefillResult]:
+    """Return ``refill``, which also takes its ``capacity_milli`` by the name that it had up to 0.9."""
+
+    @wraps(refill)
+    def wrapped(*args: Any, **named: Any) -> RefillResult:
+        if "burst_milli" in named:
+            return refill(*args, capacity_milli=named.pop("burst_milli"), **named)
+        return refill(*args, **named)
+
+    return wrapped
+
+
+@_accept_burst_milli
 def refill_bucket(
     tokens_milli: int,
     last_refill_ms: int,

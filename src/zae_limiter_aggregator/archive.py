@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import audit
 
+from .report import print_failure
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,25 +30,41 @@ def archive_objects(events: Iterable[ExpiredEvent]) -> Iterator[tuple[str, bytes
     for day, expired in days.items():
         year, month, number = day.split("-")
         name = f"audit/year={year}/month={month}/day={number}/{expired[0].sequence}.jsonl.gz"
-        yield name, gzip.compress("".join(map(_line, expired)).encode(), mtime=0)
+        text = "".join(map(_line, expired))
+        yield name, gzip.compress(text.encode(errors="backslashreplace"), mtime=0)  # half a surrogate pair, as JSON
 
 
 def _day(event: ExpiredEvent) -> str:
     """Return the day of an event, or of its expiry if an upgrade has moved it here without a time."""
+    said = event.image.get("timestamp")
     try:
-        return date.fromisoformat(str(event.image.get("timestamp"))[:10]).isoformat()
+        return date.fromisoformat(said[:10] if isinstance(said, str) else "").isoformat()
     except ValueError:
         return datetime.fromtimestamp(event.instant_ms // 1000, UTC).date().isoformat()
 
 
 def _line(event: ExpiredEvent) -> str:
-    """Return an event as a JSON line; an incomplete one with the fields that it has, so that no other event is lost."""
-    namespace_id = event.key.pk.partition("/")[0]
+    """Return an event as a JSON line; an incomplete one with the fields that it has, so that no other event is lost.
+
+    The namespace is that of the key, whatever the event says: policies let its tenant write no other.
+    """
     try:
-        fields = asdict(audit.decode(event.image))
+        return _write_line(event, _fields(event))
+    except (RecursionError, TypeError, ValueError) as error:
+        print_failure("damaged", error, event=event.key, sequence=event.sequence)
+        return _write_line(event, {"damaged": type(error).__name__, "sort_key": event.key.sk})
+
+
+def _fields(event: ExpiredEvent) -> dict[str, Any]:
+    try:
+        return asdict(audit.decode(event.image))
     except CorruptRecordError:
-        fields = event.image
-    return json.dumps({"namespace_id": namespace_id, **fields}, ensure_ascii=False, sort_keys=True) + "\n"
+        return event.image
+
+
+def _write_line(event: ExpiredEvent, fields: dict[str, Any]) -> str:
+    namespace_id = event.key.pk.partition("/")[0]
+    return json.dumps({**fields, "namespace_id": namespace_id}, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 class Archive:

@@ -1,7 +1,8 @@
 """Process one batch of stream records: count, maintain, archive, and report where to deliver again from.
 
-Counts are marked and archived events have fixed names, so every record may be delivered any number of times. A damaged
-record is reported and skipped: it would fail at every delivery and hold up all records behind it.
+Counts are marked and archived events have fixed names, so every record may be delivered any number of times. Only what
+may succeed later is delivered again. A damaged record, and one that makes a request that DynamoDB calls invalid, is
+reported and skipped: it would fail at every delivery and hold up all records behind it, those of other tenants too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.runtime.blocking import run
+from zae_limiter.stores.dynamodb.answers import is_invalid_request
 
-from .consumption import Used, build_tallies, measure_change
+from .consumption import Tally, Used, build_tallies, measure_change
 from .counting import count
 from .report import BatchReport, print_failure, print_report
 from .stream import StreamChange, group_by_record, parse_change, sequence_of
@@ -77,16 +79,29 @@ class Aggregator:
     def _count(self, changes: list[StreamChange]) -> CountResult:
         new = known = 0
         used = _measure_changes(changes)
-        damaged = len(changes) - len(used)
+        damaged = {each.sequence for each in changes} - {each.change.sequence for each in used}
         try:
             for tally in build_tallies(used, self._settings.windows):
-                added = run(count(self._store, tally, self._settings.retention_days))
-                new += added
-                known += len(tally.parts) - added
+                added = self._count_tally(tally)
+                if added is None:
+                    damaged.update(part.sequence for part in tally.parts)
+                else:
+                    new, known = new + added, known + len(tally.parts) - added
         except Exception as error:
             print_failure("not counted", error, bucket=changes[0].key.pk, sequence=changes[0].sequence)
-            return CountResult(new, known, damaged, changes[0].sequence)
-        return CountResult(new, known, damaged)
+            return CountResult(new, known, len(damaged), changes[0].sequence)
+        return CountResult(new, known, len(damaged))
+
+    def _count_tally(self, tally: Tally) -> int | None:
+        """Return how many changes of a tally were added, or None if it can never be counted."""
+        try:
+            return run(count(self._store, tally, self._settings.retention_days))
+        except Exception as error:
+            if not (isinstance(error, CorruptRecordError) or is_invalid_request(error)):
+                raise
+            whose = dict(zip(("namespace_id", "entity_id", "resource"), tally.whose, strict=True))
+            print_failure("damaged", error, **whose, sequence=tally.parts[0].sequence)
+            return None
 
     def _maintain(self, changes: list[StreamChange]) -> UpkeepResult:
         try:
@@ -109,23 +124,23 @@ class Aggregator:
 
 
 def _parse_changes(records: Sequence[dict[str, Any]]) -> list[StreamChange]:
-    """Return the changes, without damaged records."""
+    """Return the changes, without damaged records. Any error is one of the record: parsing depends on nothing else."""
     changes: list[StreamChange] = []
     for record in records:
         try:
             changes.append(parse_change(record))
-        except CorruptRecordError as error:
+        except Exception as error:
             print_failure("damaged", error, sequence=sequence_of(record))
     return changes
 
 
 def _measure_changes(changes: Sequence[StreamChange]) -> list[Used]:
-    """Return what the changes of one bucket have consumed, without damaged records."""
+    """Return what the changes of one bucket have consumed, without damaged records, as `_parse_changes` does."""
     used: list[Used] = []
     for change in changes:
         try:
             used.append(Used(change, measure_change(change)))
-        except CorruptRecordError as error:
+        except Exception as error:
             print_failure("damaged", error, bucket=change.key.pk, sequence=change.sequence)
     return used
 

@@ -17,7 +17,7 @@ from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, attribute
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from zae_limiter.records.algebra import Image, Key
+    from zae_limiter.records.algebra import Image
 
     from .stream import StreamChange
 
@@ -58,13 +58,16 @@ class Tally(NamedTuple):
 
 
 def measure_change(change: StreamChange) -> dict[str, int]:
-    """Return the millitokens per limit that a change of a bucket has consumed, those overdrawn by `usage.overdrawn`."""
-    new = change.new
-    if new is None or _is_migration(change.old, new) or _is_passing(change.key, new):
+    """Return the millitokens per limit that a change of a bucket has consumed, those overdrawn by `usage.overdrawn`.
+
+    Raise ValueError if its key is not that of a bucket, `CorruptRecordError` if its numbers are not.
+    """
+    new, whose = change.new, keys.parse_bucket_pk(change.key.pk)
+    if new is None or _is_migration(change.old, new) or _is_passing(whose, new):
         return {}
     inspect(change.key, new)
     before: Image = {}
-    if change.old is not None and not _starts_anew(change.key, change.old, new):
+    if change.old is not None and not _starts_anew(whose, change.old, new):
         before = inspect(change.key, change.old)
     used = {}
     for name in stored_names(new) - {INFRASTRUCTURE_LIMIT}:
@@ -75,9 +78,9 @@ def measure_change(change: StreamChange) -> dict[str, int]:
     return used
 
 
-def _is_passing(key: Key, new: Image) -> bool:
+def _is_passing(whose: keys.BucketKey, new: Image) -> bool:
     """Return whether it is the bucket of an address without limits of its own, of which no usage is kept."""
-    return TTL in new and is_address(keys.parse_bucket_pk(key.pk).entity_id)
+    return TTL in new and is_address(whose.entity_id)
 
 
 def _is_migration(old: Image | None, new: Image) -> bool:
@@ -85,11 +88,11 @@ def _is_migration(old: Image | None, new: Image) -> bool:
     return MIGRATED_FROM in new and (old is None or MIGRATED_FROM not in old)
 
 
-def _starts_anew(key: Key, old: Image, new: Image) -> bool:
+def _starts_anew(whose: keys.BucketKey, old: Image, new: Image) -> bool:
     """Return whether this change created the bucket, replacing an expired one or a leftover shard."""
     if old.get(ANCHOR) == new[ANCHOR]:
         return False
-    return pressure.is_new(keys.parse_bucket_pk(key.pk).shard_id, new)
+    return pressure.is_new(whose.shard_id, new)
 
 
 def build_tallies(used: Iterable[Used], windows: Iterable[str]) -> Iterator[Tally]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.errors import CorruptRecordError, RateLimiterUnavailable
 from zae_limiter.records import usage
 from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Guard, Guards, Image, Write
 
@@ -71,5 +71,7 @@ def _unchanged_guard(image: Image | None, shard: int) -> Guard:
         return ABSENT
     marked = image.get(usage.mark(shard))
     if marked is None:  # every count raises the number of events
+        if usage.EVENTS not in image:
+            raise CorruptRecordError(f"The usage record has no {usage.EVENTS}; delete it and its usage starts anew.")
         return Guard(usage.EVENTS, "=", image[usage.EVENTS])
     return Guard(usage.mark(shard), "=", marked)

@@ -2,7 +2,7 @@
 
 A request asks for one action on one table or index; a transaction for the action of each of its items. The keys of the
 context are ``dynamodb:LeadingKeys``, the partition keys that are named, and ``dynamodb:Attributes``, the attributes
-that are named. A condition over all values holds where there is no value.
+that are named. A condition over all values holds where there is no value, one over any value does not.
 """
 
 from __future__ import annotations
@@ -128,12 +128,14 @@ def _applies(statement: Mapping[str, Any], ask: Ask) -> bool:
 
 
 def _holds(operator: str, keys: Mapping[str, Any], ask: Ask) -> bool:
-    if operator != "ForAllValues:StringLike":
+    if operator == "Null":
+        return all((absent == "true") is not bool(ask.context[key]) for key, absent in keys.items())
+    quantifiers = {"ForAllValues:StringLike": all, "ForAnyValue:StringLike": any}
+    if operator not in quantifiers:
         raise ValueError(f"{operator} is no operator that is judged here")
     return all(
-        any(_like(value, pattern) for pattern in _listed(patterns))
+        quantifiers[operator](any(_like(value, pattern) for pattern in _listed(patterns)) for value in ask.context[key])
         for key, patterns in keys.items()
-        for value in ask.context[key]
     )
 
 

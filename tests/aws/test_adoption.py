@@ -70,6 +70,36 @@ def test_a_table_is_taken_in_with_all_it_holds(name: str) -> None:
     assert name not in inventory()["tables"]
 
 
+def is_protected(name: str) -> bool:
+    return bool(aws().call("dynamodb", "describe_table", TableName=name)["Table"].get("DeletionProtectionEnabled"))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_adopted_table_is_protected_and_recoverable(name: str, killed: bool) -> None:
+    standing(name)
+    assert not is_protected(name)
+    if killed:
+        parameters = template.encode_parameters(name, PRODUCTION)
+        adoption.import_table(aws(), name, wanted(name)._replace(parameters=parameters), FollowOptions())
+        assert status(name) == "IMPORT_COMPLETE"
+    shown = run(*flags(name), "deploy", "--adopt", "--no-aggregator", "--no-alarms", "--json")
+    assert shown.exit_code == 0, shown.stderr
+    assert is_protected(name)
+    assert deployment.read_options(aws(), name).pitr_recovery_days == 35
+
+
+def test_a_table_is_imported_as_it_is(name: str) -> None:
+    """So the update that follows sees what has to change."""
+    with opened(name) as repository:
+        repository.create_table(deletion_protection=True)
+    adoption.import_table(aws(), name, wanted(name), FollowOptions())
+    found = stack.describe(aws(), name)
+    assert found is not None
+    assert (found.parameters["EnableDeletionProtection"], found.parameters["PitrRecoveryDays"]) == ("true", "0")
+    deployment.deploy(aws(), name, StackOptions(enable_aggregator=False))
+    assert not is_protected(name)
+
+
 @pytest.mark.parametrize("imported", [False, True], ids=["proposed", "imported"])
 def test_a_killed_adoption_can_be_repeated(name: str, imported: bool) -> None:
     standing(name)
@@ -92,10 +122,13 @@ def test_what_follows_the_import_may_fail_and_is_repeated(name: str, monkeypatch
     assert used(name) > 3
 
 
-def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str) -> None:
-    stack.apply(aws(), name, wanted(name)._replace(parameters={"EnableAggregator": "false"}), FollowOptions())
+@pytest.mark.parametrize("owner", [None, "Terraform", "CDK"])
+def test_a_stack_that_somebody_else_made_of_the_template_is_theirs(name: str, owner: str | None) -> None:
+    parameters = {"EnableAggregator": "false", **({} if owner is None else {template.OWNER: owner})}
+    stack.apply(aws(), name, wanted(name)._replace(parameters=parameters), FollowOptions())
+    message = f"was made of this template by {owner or 'another tool'}.*nothing was changed.* delete it there"
     for attempt in (deployment.deploy, lambda here, stack, _: deployment.delete(here, stack)):
-        with pytest.raises(StackAlreadyExistsError, match="is not a zae-limiter stack"):
+        with pytest.raises(StackAlreadyExistsError, match=message):
             attempt(aws(), name, StackOptions())
     aws().call("cloudformation", "delete_stack", StackName=name)
     until(lambda: stack.describe(aws(), name) is None, "the stack is gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.support.aws import engine
 from zae_limiter import InfrastructureNotFoundError, Limit, StackOptions, SyncRateLimiter, SyncRepository
 from zae_limiter.aws import dead_letters, deployment, template
 
+CONTEXT = {"condition": "RecordAgeExceeded", "approximateInvokeCount": 9}
 OPTIONS = StackOptions(enable_alarms=False, enable_dashboard=False, snapshot_windows="hourly")
 
 
@@ -46,12 +47,19 @@ def counted(name: str) -> dict[str, int]:
         return dict(repository.get_usage_summary("key", "gpt-4", "hourly").total)
 
 
-def give_up(name: str, first: str, last: str, shard: str | None = None) -> None:
+def give_up(
+    name: str,
+    first: str,
+    last: str,
+    shard: str | None = None,
+    change: Mapping[str, Any] | None = None,
+    context: object = CONTEXT,
+) -> None:
     """Put a message into the queue as Lambda does when it has given a batch up."""
     arn = aws().call("dynamodb", "describe_table", TableName=name)["Table"]["LatestStreamArn"]
     shards = aws().call("dynamodbstreams", "describe_stream", StreamArn=arn)["StreamDescription"]["Shards"]
     body = {
-        "requestContext": {"condition": "RecordAgeExceeded", "approximateInvokeCount": 9},
+        "requestContext": context,
         "version": "1.0",
         "DDBStreamBatchInfo": {
             "shardId": shard or shards[0]["ShardId"],
@@ -60,6 +68,7 @@ def give_up(name: str, first: str, last: str, shard: str | None = None) -> None:
             "approximateArrivalOfFirstRecord": "2026-01-01T00:00:00Z",
             "batchSize": 3,
             "streamArn": arn,
+            **(change or {}),
         },
     }
     send(name, json.dumps(body))
@@ -130,9 +139,69 @@ def test_what_the_stream_no_longer_has_is_told_and_kept_unless_dropped(name: str
 def test_messages_of_others_are_left_alone(name: str) -> None:
     for body in ("no JSON", "[]", '{"DDBStreamBatchInfo": {}}'):
         send(name, body)
-    assert json.loads(call(name, "list", "--json").stdout) == []
-    assert call(name, "replay").exit_code == 0
+    listed = call(name, "list", "--json")
+    assert json.loads(listed.stdout) == []
+    assert "3 messages not written by Lambda" in " ".join(listed.stderr.split())
+    replayed = call(name, "replay")
+    assert replayed.exit_code == 0
+    assert "3 messages not written by Lambda" in " ".join(replayed.stderr.split())
+    assert hidden(name) == 0, "others can receive them"
     aws().call("sqs", "purge_queue", QueueUrl=queue(name))
+
+
+def hidden(name: str) -> int:
+    return dead_letters.count_hidden(aws(), name)
+
+
+BROKEN = {
+    "startSequenceNumber": ("abc", None),
+    "batchSize": ("x",),
+    "shardId": ("shardId-00000000000000000000-nope",),
+    "streamArn": ("arn:aws:dynamodb:us-east-1:000000000000:table/nope/stream/x", None),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in BROKEN.items() for value in values])
+def test_one_bad_message_does_not_keep_the_others(name: str, field: str, value: str | None) -> None:
+    first, *_, last = changes(name)
+    give_up(name, first, last, change={field: value})
+    give_up(name, first, last)
+    done = dead_letters.replay(aws(), name)
+    assert [each.state for each in done].count("replayed") == 1
+    assert hidden(name) == 0
+    aws().call("sqs", "purge_queue", QueueUrl=queue(name))
+
+
+def test_a_message_without_a_context_is_replayed(name: str) -> None:
+    first, *_, last = changes(name)
+    give_up(name, first, last, context=None)
+    assert [each.state for each in dead_letters.replay(aws(), name)] == ["replayed"]
+
+
+def test_a_replay_that_is_interrupted_hides_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    first, *_, last = changes(name)
+    for _ in range(2):
+        give_up(name, first, last)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(dead_letters, "_replay_one", interrupt)
+        dead_letters.replay(aws(), name)
+    assert hidden(name) == 0
+    assert [each.state for each in dead_letters.replay(aws(), name)] == ["replayed", "replayed"]
+
+
+def test_what_a_killed_run_has_hidden_is_mentioned(name: str) -> None:
+    first, *_, last = changes(name)
+    give_up(name, first, last)
+    (message,) = aws().call("sqs", "receive_message", QueueUrl=queue(name), VisibilityTimeout=300)["Messages"]
+    for command in ("list", "replay"):
+        shown = call(name, command)
+        assert "No batch can be received now." in shown.stdout + shown.stderr
+        assert "about 1 message cannot be received now" in " ".join(shown.stderr.split())
+    assert shown.exit_code == 25
+    aws().call("sqs", "delete_message", QueueUrl=queue(name), ReceiptHandle=message["ReceiptHandle"])
 
 
 def test_a_batch_that_fails_again_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

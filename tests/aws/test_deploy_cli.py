@@ -14,6 +14,7 @@ from click.testing import Result
 from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.cli.terminal import run
 from tests.support.aws import engine
+from tests.support.waiting import until
 from zae_limiter import StackOptions
 from zae_limiter.aws import deployment
 from zae_limiter.cli.deploy import merge_options
@@ -157,8 +158,12 @@ def test_who_does_not_wait_is_told_how_to_go_on(name: str) -> None:
     begun = call(name, "deploy", *BARE, "--no-wait")
     assert begun.exit_code == 0
     assert f"next: zae-limiter deploy --name {name} --region us-east-1" in begun.stderr
+    assert "protects the table" in begun.stderr
+    until(lambda: status(name) == "CREATE_COMPLETE", "the stack is created")
+    assert aws().call("dynamodb", "describe_table", TableName=name)["Table"]["DeletionProtectionEnabled"] is False
     done = json.loads(call(name, "deploy", "--json").stdout)
-    assert (done["stack"], done["resources"]["TableName"]) == ("unchanged", name)
+    assert (done["stack"], done["resources"]["TableName"]) == ("updated", name)
+    assert aws().call("dynamodb", "describe_table", TableName=name)["Table"]["DeletionProtectionEnabled"] is True
 
 
 def test_a_new_stack_is_protected_and_recoverable_unless_told_otherwise(name: str) -> None:
@@ -175,7 +180,9 @@ def test_a_new_stack_is_protected_and_recoverable_unless_told_otherwise(name: st
 
 def test_an_existing_stack_keeps_what_it_has(name: str) -> None:
     deployment.deploy(aws(), name, merge_options(StackOptions(), BARE_OPTIONS))
-    assert call(name, "deploy", "--usage-retention-days", "7").exit_code == 0
+    changed = call(name, "deploy", "--usage-retention-days", "7")
+    assert "not protected against deletion; --enable-deletion-protection" in changed.stderr
+    assert "not protected" not in call(name, "deploy").stderr
     options = deployment.read_options(aws(), name)
     assert (options.enable_deletion_protection, options.pitr_recovery_days) == (False, None)
 
@@ -184,6 +191,7 @@ def test_a_protected_table_is_refused_before_anybody_is_asked(name: str) -> None
     assert call(name, "deploy", *BARE).exit_code == 0
     refused = call(name, "delete", "--yes")
     assert refused.exit_code == 15
+    assert f"zae-limiter delete --name {name} --region us-east-1 --force" in " ".join(refused.stderr.split())
     assert "--no-deletion-protection" in refused.stderr
     assert status(name) == "UPDATE_COMPLETE"
     gone = call(name, "delete", "--yes", "--force", "--json")

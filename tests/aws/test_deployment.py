@@ -101,15 +101,34 @@ FORMER = {
 """What makes the template one whose names of roles and policies are without the region, and that has no such option."""
 
 
-@pytest.mark.parametrize("options", [StackOptions(create_iam_roles=True), StackOptions(region_in_iam_names=True)])
-def test_a_stack_keeps_the_names_of_its_roles_unless_told_otherwise(name: str, options: StackOptions) -> None:
+def former_template() -> str:
     text = template.read_template()
     for present, former in FORMER.items():
         assert present in text
         text = text.replace(present, former)
+    return text
+
+
+def test_a_pipeline_that_updates_the_former_template_keeps_the_names(name: str) -> None:
+    """It passes the parameters that it knows; a policy of another name would be another one."""
+    former = DesiredStack(former_template(), {"EnableAggregator": "false"}, stack.add_own_tags(None))
+    stack.apply(aws(), name, former, FollowOptions())
+    before = deployment.require_stack(aws(), name).outputs
+    assert before["AcquirePolicyArn"].endswith(f":policy/{name}-acq")
+    stack.apply(aws(), name, former._replace(template=template.read_template()), FollowOptions())
+    assert deployment.require_stack(aws(), name).outputs["AcquirePolicyArn"] == before["AcquirePolicyArn"]
+
+
+def test_a_new_stack_has_the_region_in_its_names(name: str) -> None:
+    made = deployment.deploy(aws(), name, StackOptions(enable_aggregator=False)).resources
+    assert made["AcquirePolicyArn"].endswith(f":policy/{name}-acq-{REGION}")
+
+
+@pytest.mark.parametrize("options", [StackOptions(create_iam_roles=True), StackOptions(region_in_iam_names=True)])
+def test_a_stack_keeps_the_names_of_its_roles_unless_told_otherwise(name: str, options: StackOptions) -> None:
     parameters = template.encode_parameters(name, StackOptions(create_iam_roles=True))
     del parameters["RegionInIamNames"]
-    stack.apply(aws(), name, DesiredStack(text, parameters, stack.add_own_tags(None)), FollowOptions())
+    stack.apply(aws(), name, DesiredStack(former_template(), parameters, stack.add_own_tags(None)), FollowOptions())
     before = deployment.require_stack(aws(), name).outputs
     assert before["AppRoleArn"].endswith(f":role/{name}-app")
     for _ in range(2):

@@ -52,7 +52,9 @@ def test_ours_are_found_among_all_others(account: Aws) -> None:
     assert (caught.value.stack_name, caught.value.table_name) == ("ant", "ant")
     assert caught.value.reason
     assert caught.value.reason in str(caught.value)
-    assert {"resource", "type", "status", "reason"} <= caught.value.events[0].keys()
+    failed = [each for each in caught.value.events if each["ResourceStatus"] == "CREATE_FAILED"]
+    assert (failed[0]["LogicalResourceId"], failed[0]["ResourceType"]) == ("Second", "AWS::SQS::Queue")
+    assert failed[0]["ResourceStatusReason"] in caught.value.reason
     found = stack.find_limiters(account)
     assert [replace(each, creation_time="", last_updated_time=None) for each in found] == [
         LimiterInfo("ant", REGION, "ROLLBACK_COMPLETE", __version__, SCHEMA_VERSION),

@@ -57,6 +57,8 @@ def test_the_life_of_a_stack(kind: Any, name: str) -> None:
     assert outcome(manager.deploy_lambda_code(skip_absent=True)) == {"status": "skipped"}
     with pytest.raises(InfrastructureNotFoundError):
         outcome(manager.deploy_lambda_code())
+    with pytest.raises(ValidationError, match="the aggregator of the stack"):
+        outcome(manager.deploy_lambda_code("nobody"))
     outcome(manager.delete_stack(name))
     assert status(name) is None
     outcome(manager.delete_stack(name))
@@ -68,7 +70,7 @@ def test_an_aggregator_gets_its_code_and_its_stream(name: str) -> None:
         manager.create_stack(StackOptions(enable_alarms=False, enable_audit_archival=False))
         assert manager.aggregator_exists() is True
         assert manager.aggregator_exists("nobody") is False
-        assert manager.deploy_lambda_code() == {"status": "unchanged"}
+        assert manager.deploy_lambda_code(function_name(name)) == {"status": "unchanged"}
         assert manager.wait_for_esm_ready(function_name(name)) is True
         assert manager.wait_for_esm_ready("nobody", max_seconds=0) is False
 

@@ -206,11 +206,23 @@ def test_the_registry_is_read_by_name_only(account: Account, tenants: list[Tenan
         assert not allows(document, Ask(f"dynamodb:{verb}", TABLE, registry, frozenset(["PK", "SK"])))
 
 
-def test_no_tag_is_the_registry(account: Account) -> None:
-    """A tag with the id that the registry's keys begin with opens it to nobody who acquires."""
-    document = for_principal(account.document(POLICIES["acquire"]), zael_namespace_id="_")
-    for verb in ("PutItem", "UpdateItem"):
-        assert not allows(document, Ask(f"dynamodb:{verb}", TABLE, frozenset([keys.REGISTRY]), frozenset(["PK"])))
+@pytest.mark.parametrize("which", POLICIES)
+def test_no_tag_is_the_registry(account: Account, which: str) -> None:
+    """A tag with the id that the registry's keys begin with lets nobody change it."""
+    document = for_principal(account.document(POLICIES[which]), zael_namespace_id="_")
+    mixed = frozenset([keys.REGISTRY, "_/BUCKET#key#gpt-4#0"])
+    for verb in ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
+        for named in (frozenset([keys.REGISTRY]), frozenset(["_/BUCKET#key#gpt-4#0"]), mixed):
+            assert not allows(document, Ask(f"dynamodb:{verb}", TABLE, named, frozenset(["PK"])))
+
+
+@pytest.mark.parametrize("which", POLICIES)
+def test_a_request_that_names_no_key_is_refused(account: Account, tenants: list[Tenant], which: str) -> None:
+    """Conditions over all values hold where there is no value."""
+    document = policy(account, which, tenants[0])
+    about_table = ("dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:DescribeContinuousBackups")
+    for action in actions(document):
+        assert allows(document, Ask(action, TABLE)) is (action in about_table)
 
 
 @pytest.mark.parametrize("which", POLICIES)
@@ -264,12 +276,12 @@ def tenant_wire(strict: tuple[Account, dict[str, str]], which: str) -> Iterator[
         with acting_as(user), Guarded(made.url, document, TABLES) as wire:
             yield wire.url
     finally:
-        remove_user(made, f"tenant-{which}", POLICIES[which])
+        remove_user(made, f"tenant-{which}")
 
 
-def remove_user(account: Account, name: str, policy: str) -> None:
+def remove_user(account: Account, name: str) -> None:
     iam: Any = account.client("iam")
-    iam.detach_user_policy(UserName=name, PolicyArn=account.outputs[policy])
+    iam.delete_user_policy(UserName=name, PolicyName="known")
     for each in iam.list_access_keys(UserName=name)["AccessKeyMetadata"]:
         iam.delete_access_key(UserName=name, AccessKeyId=each["AccessKeyId"])
     iam.delete_user(UserName=name)

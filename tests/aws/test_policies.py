@@ -58,7 +58,7 @@ def asked(calls: Iterable[Call]) -> list[Ask]:
 
 def actions(policy: Any, *, of: str = "dynamodb:") -> set[str]:
     """The actions that a policy allows."""
-    listed = (each["Action"] for each in policy["Statement"])
+    listed = (each["Action"] for each in policy["Statement"] if each["Effect"] == "Allow")
     found = {action for each in listed for action in ([each] if isinstance(each, str) else each)}
     return {action for action in found if action.startswith(of)}
 

@@ -17,7 +17,14 @@ from tests.aws.stacks import REGION, aws, inventory, named, status
 from tests.aws.test_deployment import SMALL, version_record
 from tests.cli.terminal import run
 from tests.support.aws import engine
-from zae_limiter import StackOperationError, StackOptions, SyncRepository, SyncStackManager, __version__
+from zae_limiter import (
+    StackOperationError,
+    StackOptions,
+    SyncRepository,
+    SyncStackManager,
+    ValidationError,
+    __version__,
+)
 from zae_limiter.aws import archive, deployment, package, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
 
@@ -171,6 +178,15 @@ def locked(name: str, mode: str) -> Iterator[str]:
     yield made
 
 
+def test_a_lock_cannot_be_turned_off_and_the_way_out_is_named(name: str) -> None:
+    with locked(name, "GOVERNANCE"):
+        with pytest.raises(ValidationError, match="S3 never takes Object Lock from a bucket; set it to 1"):
+            deployment.deploy(aws(), name, QUIET)
+        assert status(name) == "CREATE_COMPLETE"
+        assert deployment.deploy(aws(), name, replace(QUIET, audit_archive_lock_days=2)).stack == "updated"
+        deployment.delete(aws(), name, force=True)
+
+
 def test_a_locked_archive_is_deleted_only_by_force(name: str) -> None:
     with locked(name, "GOVERNANCE") as made:
         assert aws().call("s3", "get_bucket_versioning", Bucket=made)["Status"] == "Enabled"
@@ -241,6 +257,29 @@ def test_a_failed_creation_leaves_no_protected_table(name: str, monkeypatch: pyt
     assert name not in inventory()["tables"]
     assert deployment.deploy(aws(), name, options).stack == "created"
     assert aws().call("dynamodb", "describe_table", TableName=name)["Table"]["DeletionProtectionEnabled"] is True
+
+
+def is_protected(name: str) -> bool:
+    return bool(aws().call("dynamodb", "describe_table", TableName=name)["Table"].get("DeletionProtectionEnabled"))
+
+
+def test_a_first_deployment_that_was_interrupted_is_protected_by_the_next(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = stack.apply
+
+    def interrupted(*args: Any, **named: Any) -> str:
+        if status(name) == "CREATE_COMPLETE":
+            raise KeyboardInterrupt
+        return apply(*args, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stack, "apply", interrupted)
+        deployment.deploy(aws(), name, replace(SMALL, enable_deletion_protection=True))
+    assert not is_protected(name)
+    assert shell(name, "deploy")["stack"] == "updated"
+    assert is_protected(name)
+    assert shell(name, "deploy")["stack"] == "unchanged"
 
 
 @pytest.mark.parametrize("by", ["repository", "manager"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from tests.cli.terminal import Terminal, fresh
 from zae_limiter.cli.output import OutputError
+from zae_limiter.cli.progress import show_events, show_upgrade
 
 FULL = Path("/dev/full")
 
@@ -84,3 +86,16 @@ def test_an_error_that_is_none_of_the_output_is_not_taken_for_one(
     monkeypatch.setattr("zae_limiter.cli.defaults.limits_grid", fails)
     with pytest.raises(BlockingIOError):
         terminal.run("system", "get-defaults")
+
+
+def test_work_goes_on_when_nobody_reads_its_progress_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    broken = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stderr", broken)
+    with show_events("Deploying", quiet=False) as show:
+        show("Table: create complete")
+    with show_upgrade(quiet=False) as progress:
+        progress.step("Moving records")
+    with contextlib.suppress(BrokenPipeError):
+        broken.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import floor
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -83,6 +84,20 @@ def test_refill_fed_its_own_output_credits_what_one_step_would(
         stepwise = refill_bucket(*stepwise, stepwise.new_last_refill_ms + step, *rule[:3])
     at_once = refill_bucket(tokens, start, start + sum(steps), *rule[:3])
     assert stepwise == at_once
+
+
+def test_the_capacity_has_the_name_that_it_had_up_to_09_too() -> None:
+    told = {
+        "tokens_milli": 0,
+        "last_refill_ms": 0,
+        "now_ms": 9_000,
+        "refill_amount_milli": 1_000,
+        "refill_period_ms": 1_000,
+    }
+    call: Any = refill_bucket
+    assert call(**told, burst_milli=5_000) == refill_bucket(**told, capacity_milli=5_000) == RefillResult(5_000, 9_000)
+    with pytest.raises(TypeError, match="capacity_milli"):
+        call(**told, burst_milli=5_000, capacity_milli=5_000)
 
 
 @pytest.mark.parametrize("limit", [Limit.per_day("x", 1), Limit.per_day("x", 1_000), Limit("x", 10**6, 999_983, 7)])

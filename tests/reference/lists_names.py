@@ -12,23 +12,41 @@ KINDS = (
     *("RateLimiter", "SyncRateLimiter", "Repository", "SyncRepository", "Lease", "SyncLease"),
     *("Limit", "Entity", "ScheduleEntry", "AuditEvent", "LimitStatus", "UsageSnapshot", "UsageSummary"),
     *("ResourceCapacity", "EntityCapacity", "CacheStats", "Availability", "BucketOperationResult"),
+    *(
+        "Status",
+        "LimiterInfo",
+        "BucketState",
+        "BackendCapabilities",
+        "StackOptions",
+        "StackManager",
+        "SyncStackManager",
+    ),
 )
-MAKERS = ("Limit", "Entity", "ScheduleEntry", "CacheStats", "AuditEvent")
+MAKERS = ("Limit", "Entity", "ScheduleEntry", "CacheStats", "AuditEvent", "StackOptions")
 """Those of them that programs make themselves."""
 
 
 def list_members(library: Any) -> dict[str, dict[str, list[str] | None]]:
     """Return by class the public members, and the keywords of those that are functions."""
     found: dict[str, dict[str, list[str] | None]] = {}
-    for kind in KINDS:
+    for kind in (*KINDS, *list_errors(library)):
         owner = getattr(library, kind)
-        members = {name: list_keywords(getattr(owner, name)) for name in dir(owner) if not name.startswith("_")}
+        public = [name for name in dir(owner) if not name.startswith("_") and name not in dir(Exception)]
+        members = {name: list_keywords(getattr(owner, name)) for name in public}
         fields = [name for name in getattr(owner, "__match_args__", ()) if not name.startswith("_")]
+        if issubclass(owner, Exception):  # what an error is made of are its attributes
+            fields += list_keywords(owner.__init__) or []
         members |= {name: None for name in fields if name not in members}
         if kind in MAKERS:
             members["__init__"] = list_keywords(owner)
         found[kind] = members
     return found
+
+
+def list_errors(library: Any) -> list[str]:
+    """Return the names of the public errors."""
+    found = {name: getattr(library, name) for name in library.__all__}
+    return [name for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Exception)]
 
 
 def list_keywords(member: Any) -> list[str] | None:

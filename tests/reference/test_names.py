@@ -23,9 +23,53 @@ WHOLE = "a bucket is told as a whole, whatever it is split over"
 LOCAL = "refusals are remembered with what was last seen of a bucket, without a time of their own"
 SHARDS = "shards are found, split and repaired by the limiter itself"
 
+CALENDAR = "`calendar` says which windows a quota has; a schedule is of the limit"
+LIMITS = "a soft or bypassed limit is told by its config: `get_limits`, `resolve_access`"
+CREDITS = "`credits` has them one by one"
+NO_PROVISIONER = "there is no provisioner; `zae-limiter limits apply` does its work"
+UNRAISED = "no bucket has to be written for a switch: it is never raised"
+
 REASONS = {
+    "BucketState.accrues": ITEMS,
+    "BucketState.bypass": LIMITS,
+    "BucketState.bypass_until_ms": LIMITS,
+    "BucketState.ceiling_milli": ITEMS,
+    "BucketState.effective_refill_amount_milli": ITEMS,
+    "BucketState.effective_refill_period_ms": ITEMS,
+    "BucketState.fast_path_short": ITEMS,
+    "BucketState.from_limit.shard_count": WHOLE,
+    "BucketState.from_limit.starting_tokens_milli": ITEMS,
+    "BucketState.grant_count": WHOLE,
+    "BucketState.grant_shard_count": WHOLE,
+    "BucketState.is_quota_state": CALENDAR,
+    "BucketState.report_shard_count": WHOLE,
+    "BucketState.report_top_up_milli": CREDITS,
+    "BucketState.reset_after_seconds": CALENDAR,
+    "BucketState.reset_number": ITEMS,
+    "BucketState.reset_sched": CALENDAR,
+    "BucketState.reset_target_milli": ITEMS,
+    "BucketState.retry_refill_amount_milli": ITEMS,
+    "BucketState.sched": CALENDAR,
+    "BucketState.shard_count": WHOLE,
+    "BucketState.soft": LIMITS,
+    "BucketState.soft_until_ms": LIMITS,
+    "BucketState.stored_item_sched_raw": ITEMS,
+    "BucketState.stored_sched_raw": ITEMS,
+    "BucketState.stored_vu_ms": ITEMS,
+    "BucketState.stored_vu_read": ITEMS,
+    "BucketState.topped_up_milli": CREDITS,
+    "BucketState.window_applied_ms": ITEMS,
+    "BucketState.window_consumed_mark_milli": ITEMS,
+    "BucketState.window_end_ms": ITEMS,
+    "BucketState.window_roll_target_milli": ITEMS,
+    "BucketState.window_rolled": ITEMS,
     "Entity.incarnation": "an entity has a version",
     "Entity.parent_generation": "the same",
+    "FanoutIncomplete.action": UNRAISED,
+    "FanoutIncomplete.cause": UNRAISED,
+    "FanoutIncomplete.entity_id": UNRAISED,
+    "FanoutIncomplete.resource": UNRAISED,
+    "FanoutIncomplete.stamped": UNRAISED,
     "Lease.compute_images": ITEMS,
     "Lease.entries": "what was taken is `consumed`",
     "Lease.repository": "a lease is no way to it",
@@ -82,6 +126,14 @@ REASONS = {
     "Repository.speculative_consume": ITEMS,
     "Repository.transact_write": ITEMS,
     "Repository.write_each": ITEMS,
+    "StackManager.deploy_provisioner_code": NO_PROVISIONER,
+    "StackManager.ensure_tags.lambda_version": "every deployment sets the tags of the versions",
+    "StackManager.ensure_tags.refresh_versions": "the same",
+    "StackManager.ensure_tags.wait": "it waits",
+    "StackManager.provisioner_exists": NO_PROVISIONER,
+    "StackManager.wait_for_esm_ready.min_stabilization": "it waits until the stream is connected, no longer",
+    "StackOptions.deploys_aggregator_lambda": "`enable_aggregator` says it",
+    "StackOptions.deploys_provisioner_lambda": NO_PROVISIONER,
 }
 """The names and keywords that are not taken, and why. The blocking classes have the same."""
 

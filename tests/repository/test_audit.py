@@ -85,13 +85,6 @@ async def test_what_changed_nothing_is_not_told(harness: Harness) -> None:
         assert await repo.get_audit_events(subject) == []
 
 
-async def test_without_a_principal_the_event_says_none(harness: Harness) -> None:
-    repo = harness.repository()
-    await repo.create_entity("key")
-    (event,) = await repo.get_audit_events("key")
-    assert event.principal is None
-
-
 async def test_changes_of_one_millisecond_keep_their_order(harness: Harness) -> None:
     repo = harness.repository()
     for number in range(8):

@@ -115,6 +115,13 @@ def test_the_environment_says_where_and_what(
     assert face(face.Repository.open("tenant-b", url="memory://")).namespace == "tenant-b"
     make_table(name)
     monkeypatch.setenv("ZAEL_STACK", name)
+    for opened in (face.Repository.open(), face.Repository.builder().build()):
+        repository = face(opened)
+        assert (repository.capabilities.name, repository.namespace) == ("sqlite", "tenant-a"), (
+            "it goes before $ZAEL_STACK"
+        )
+        face(repository.close())
+    monkeypatch.delenv("ZAE_LIMITER_URL")
     for opened in (
         face.Repository.open(region=REGION, endpoint_url=engine.endpoint()),
         face.Repository.builder().region(REGION).endpoint_url(engine.endpoint()).build(),

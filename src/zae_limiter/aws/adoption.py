@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InfrastructureNotFoundError, StackOperationError
 from ..stores.dynamodb.table import check_table
@@ -11,10 +11,14 @@ from .calls import join_lines, poll
 from .events import Journal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .calls import Aws
     from .stack import DesiredStack, FollowOptions
 
 _CHANGE_SET = "zae-limiter-adopt"
+_USUAL_RECOVERY_DAYS = 35
+"""The recovery period of a table for which none was set."""
 
 
 def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> None:
@@ -32,13 +36,31 @@ def import_table(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions
         return
     check_table(table)
     if found is None:
-        propose_import(aws, name, wanted)
+        propose_import(aws, name, wanted._replace(parameters={**wanted.parameters, **_read_parameters(aws, table)}))
     journal = Journal(aws, _await_proposal(aws, name, watch))
     journal.new()  # skips those of earlier operations
     aws.call("cloudformation", "execute_change_set", StackName=name, ChangeSetName=_CHANGE_SET)
     end = stack.follow(journal, watch)
-    if end.status != "IMPORT_COMPLETE":
+    if end.status != stack.IMPORTED:
         raise stack.operation_error(name, "made of the table", end)
+
+
+def _read_parameters(aws: Aws, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters that describe a table as it is.
+
+    An import changes no property of the table, and an update only those whose values in the stack change.
+    """
+    backups = aws.call("dynamodb", "describe_continuous_backups", TableName=table["TableName"])
+    recovery = backups["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+    recovers = recovery.get("PointInTimeRecoveryStatus") == "ENABLED"
+    most = table.get("OnDemandThroughput", {})
+    return {
+        "EnableDeletionProtection": "true" if table.get("DeletionProtectionEnabled") else "false",
+        "PitrRecoveryDays": str(recovery.get("RecoveryPeriodInDays", _USUAL_RECOVERY_DAYS) if recovers else 0),
+        "KmsKeyArn": table.get("SSEDescription", {}).get("KMSMasterKeyArn", ""),
+        "MaxReadRequestUnits": str(max(0, most.get("MaxReadRequestUnits", 0))),  # -1 is no limit
+        "MaxWriteRequestUnits": str(max(0, most.get("MaxWriteRequestUnits", 0))),
+    }
 
 
 def propose_import(aws: Aws, name: str, wanted: DesiredStack) -> None:

@@ -7,7 +7,7 @@ created on first use.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -34,9 +34,19 @@ P = ParamSpec("P")
 
 
 class Aws:
-    """One AWS account in one region, as these credentials see it."""
+    """One AWS account in one region, as these credentials see it.
 
-    def __init__(self, region: str | None = None, endpoint_url: str | None = None, profile: str | None = None) -> None:
+    A ``hasty`` one gives up on a service that does not answer within a second or two, and never tries again.
+    """
+
+    def __init__(
+        self,
+        region: str | None = None,
+        endpoint_url: str | None = None,
+        profile: str | None = None,
+        *,
+        hasty: bool = False,
+    ) -> None:
         if region is not None:
             check_region(region)
         if endpoint_url is not None:
@@ -46,6 +56,7 @@ class Aws:
         self.endpoint_url = endpoint_url
         self.profile = profile
         self._given_region = region
+        self._hasty = hasty
         self._clients: dict[str, Any] = {}
 
     @property
@@ -60,9 +71,7 @@ class Aws:
 
     @cached_property
     def _session(self) -> Any:
-        session = open_session(self.profile)
-        session.register_component("data_loader", _load_service_models(session.get_config_variable("data_path")))
-        return session
+        return open_session(self.profile)
 
     def client(self, service: str) -> Any:
         """Return the botocore client of ``service``, created on first use."""
@@ -76,9 +85,9 @@ class Aws:
             if session.get_credentials() is None:  # an engine on this host takes any
                 session.set_credentials(*found)
         config = Config(
-            connect_timeout=5,
-            read_timeout=30,
-            retries={"mode": "standard", "total_max_attempts": 4},
+            connect_timeout=1 if self._hasty else 5,
+            read_timeout=2 if self._hasty else 30,
+            retries={"mode": "standard", "total_max_attempts": 1 if self._hasty else 4},
             user_agent_extra=f"zae-limiter/{__version__}",
             s3={"addressing_style": "path" if self.settings.is_local else "auto"},
         )
@@ -149,14 +158,6 @@ def name_stack(work: Callable[Concatenate[Aws, str, P], T]) -> Callable[Concaten
             raise
 
     return wrapped
-
-
-@cache
-def _load_service_models(data_path: str | None) -> Any:
-    """Return botocore's loader. Its service models are megabytes of JSON, which a process reads once."""
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
 
 
 _Meaning: TypeAlias = tuple[type[InfrastructureError], str]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.errors import InfrastructureNotFoundError, StackOperationError
+from ..core.errors import InfrastructureError, InfrastructureNotFoundError, StackOperationError
 from ..records import keys
 from .calls import code_of
 from .template import function_name, queue_name
@@ -59,13 +60,26 @@ class Replay(NamedTuple):
     reason: str | None = None
 
 
-def list_letters(aws: Aws, name: str) -> list[DeadLetter]:
-    """Return the messages of the queue and leave them there."""
+def list_letters(
+    aws: Aws, name: str, *, on_unreadable: Callable[[str], object] = lambda message_id: None
+) -> list[DeadLetter]:
+    """Return the batches that the queue names, and leave its messages there.
+
+    Args:
+        aws: The account and region.
+        name: The name of the stack.
+        on_unreadable: Called with the id of each message that Lambda did not write.
+    """
+    with _hold_messages(aws, _find_queue(aws, name)) as held:
+        return list(_parse_letters(held, on_unreadable))
+
+
+def count_hidden(aws: Aws, name: str) -> int:
+    """Return how many messages nobody can receive now, because somebody has received them; SQS counts roughly."""
+    attribute = "ApproximateNumberOfMessagesNotVisible"
     url = _find_queue(aws, name)
-    found = list(_receive(aws, url))
-    for letter in found:
-        _release(aws, url, letter)
-    return found
+    found = aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=[attribute])
+    return int(found.get("Attributes", {}).get(attribute, 0))
 
 
 def replay(
@@ -75,8 +89,9 @@ def replay(
     dry_run: bool = False,
     drop_expired: bool = False,
     progress: Callable[[Replay], object] = lambda done: None,
+    on_unreadable: Callable[[str], object] = lambda message_id: None,
 ) -> list[Replay]:
-    """Replay every batch of the queue. Return the results.
+    """Replay every batch of the queue. Return the results; one that fails does not end the others.
 
     Args:
         aws: The account and region.
@@ -84,17 +99,21 @@ def replay(
         dry_run: Only read the records from the stream.
         drop_expired: Delete messages whose records the stream no longer has.
         progress: Called with each result.
+        on_unreadable: Called with the id of each message that Lambda did not write; it stays.
     """
     url = _find_queue(aws, name)
     done = []
-    for letter in list(_receive(aws, url)):
-        result = _replay_one(aws, name, letter, dry_run)
-        if result.state == "replayed" or (result.state == "expired" and drop_expired and not dry_run):
-            aws.call("sqs", "delete_message", QueueUrl=url, ReceiptHandle=letter.receipt)
-        else:
-            _release(aws, url, letter)
-        progress(result)
-        done.append(result)
+    with _hold_messages(aws, url) as held:
+        for letter in list(_parse_letters(held, on_unreadable)):
+            try:
+                result = _replay_one(aws, name, letter, dry_run)
+            except InfrastructureError as error:
+                result = Replay(letter, "failed", reason=str(error))
+            if result.state == "replayed" or (result.state == "expired" and drop_expired and not dry_run):
+                aws.call("sqs", "delete_message", QueueUrl=url, ReceiptHandle=letter.receipt)
+                del held[letter.message_id]
+            progress(result)
+            done.append(result)
     return done
 
 
@@ -107,42 +126,64 @@ def _find_queue(aws: Aws, name: str) -> str:
         ) from error
 
 
-def _receive(aws: Aws, url: str) -> Iterator[DeadLetter]:
-    """Yield every message that can be received, each once."""
-    seen: set[str] = set()
+@contextmanager
+def _hold_messages(aws: Aws, url: str) -> Iterator[dict[str, dict[str, Any]]]:
+    """Receive every message, by id. At the end, however it comes, let others receive those that are left."""
+    held: dict[str, dict[str, Any]] = {}
+    try:
+        _receive(aws, url, held)
+        yield held
+    finally:
+        for message in held.values():
+            _release(aws, url, message["ReceiptHandle"])
+
+
+def _receive(aws: Aws, url: str, held: dict[str, dict[str, Any]]) -> None:
+    """Receive until nothing new comes. A request that waits asks all of SQS's servers, any other only some."""
+    request = {"MaxNumberOfMessages": 10, "VisibilityTimeout": _HIDDEN_SECONDS, "WaitTimeSeconds": 1}
     while True:
-        request = {"MaxNumberOfMessages": 10, "VisibilityTimeout": _HIDDEN_SECONDS, "WaitTimeSeconds": 0}
         found = aws.call("sqs", "receive_message", QueueUrl=url, **request).get("Messages", ())
-        fresh = [each for each in found if each["MessageId"] not in seen]
+        fresh = {each["MessageId"]: each for each in found if each["MessageId"] not in held}
         if not fresh:
             return
-        seen.update(each["MessageId"] for each in fresh)
-        yield from (letter for each in fresh if (letter := _parse_letter(each)) is not None)
+        held |= fresh
+
+
+def _parse_letters(held: Mapping[str, dict[str, Any]], on_unreadable: Callable[[str], object]) -> Iterator[DeadLetter]:
+    for message_id, message in held.items():
+        letter = _parse_letter(message)
+        if letter is None:
+            on_unreadable(message_id)
+        else:
+            yield letter
 
 
 def _parse_letter(message: dict[str, Any]) -> DeadLetter | None:
     """Return the batch that a message names, or None if Lambda did not write it."""
     try:
         body = json.loads(message["Body"])
-        batch = body["DDBStreamBatchInfo"]
+        batch, context = body["DDBStreamBatchInfo"], body.get("requestContext")
+        first, last = str(batch["startSequenceNumber"]), str(batch["endSequenceNumber"])
+        int(first), int(last)
         return DeadLetter(
             message_id=message["MessageId"],
-            shard_id=batch["shardId"],
-            first=batch["startSequenceNumber"],
-            last=batch["endSequenceNumber"],
+            shard_id=str(batch["shardId"]),
+            first=first,
+            last=last,
             records=int(batch["batchSize"]),
             arrived_at=batch.get("approximateArrivalOfFirstRecord"),
-            reason=body.get("requestContext", {}).get("condition"),
-            stream_arn=batch["streamArn"],
+            reason=context.get("condition") if isinstance(context, dict) else None,
+            stream_arn=str(batch["streamArn"]),
             receipt=message["ReceiptHandle"],
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _release(aws: Aws, url: str, letter: DeadLetter) -> None:
-    """Let others receive a message again."""
-    aws.call("sqs", "change_message_visibility", QueueUrl=url, ReceiptHandle=letter.receipt, VisibilityTimeout=0)
+def _release(aws: Aws, url: str, receipt: str) -> None:
+    """Let others receive a message again; what fails comes back by itself after a while."""
+    with suppress(InfrastructureError):
+        aws.call("sqs", "change_message_visibility", QueueUrl=url, ReceiptHandle=receipt, VisibilityTimeout=0)
 
 
 def _replay_one(aws: Aws, name: str, letter: DeadLetter, dry_run: bool) -> Replay:

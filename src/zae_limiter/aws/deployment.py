@@ -42,7 +42,11 @@ if TYPE_CHECKING:
     from .events import Event
     from .stack import Stack
 
-_UNPROTECTED = {"EnableDeletionProtection": "false"}
+_PROTECT_LATER = {"EnableDeletionProtection": "later"}
+"""What a stack is created with that is to be protected: a creation that fails has to delete its table.
+
+It stays in the stack until the table is protected, so the next deployment after an interrupted one knows.
+"""
 _GUARDS = (
     *("enable_deletion_protection", "pitr_recovery_days", "kms_key_arn"),
     *("audit_archive_versioning", "audit_archive_lock_days", "audit_archive_lock_mode"),
@@ -80,16 +84,18 @@ def deploy(
         name: The name of the stack and of its table.
         options: The options of the stack.
         progress: Called with each event of the stack.
-        wait: If False, only start the stack operation; a later `deploy` uploads the code.
+        wait: If False, only start the stack operation; a later `deploy` uploads the code and protects a new table.
         adopt: Import an existing table into the stack; if False, an existing table is an error.
     """
     options.check_stack_name(name)
     parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
     archives = options.enable_aggregator and options.enable_audit_archival
     obsolete = [] if archives else list_empty_archives(aws, name)
+    _check_lock(aws, name, options)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
-    wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free)
+    later = _PROTECT_LATER if options.enable_deletion_protection else {}
+    wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free, later)
     watch = FollowOptions(progress)
     if adopt:
         import_table(aws, name, wanted, watch)
@@ -105,13 +111,10 @@ def deploy(
 
 
 def _apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> str:
-    """Create or update the stack. A new table is protected last: a failed creation has to delete it."""
-    found = stack.find_own(aws, name)
-    is_new = found is None or found.is_dead
-    if not is_new or _UNPROTECTED.items() <= wanted.parameters.items():
-        return stack.apply(aws, name, wanted, watch)
-    done = stack.apply(aws, name, wanted._replace(parameters={**wanted.parameters, **_UNPROTECTED}), watch)
-    stack.apply(aws, name, wanted, watch)
+    """Create or update the stack, and wait. A new table is protected last."""
+    done = stack.apply(aws, name, wanted, watch)
+    if done == stack.CREATED and wanted.at_creation:
+        stack.apply(aws, name, wanted, watch)
     return done
 
 
@@ -164,6 +167,20 @@ def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
     raise StackAlreadyExistsError(
         f"The {taken} exists in {aws.region} and is not part of a zae-limiter stack; nothing was changed. {fix}"
     )
+
+
+def _check_lock(aws: Aws, name: str, options: StackOptions) -> None:
+    """Raise `ValidationError` if Object Lock of an existing archive is to be turned off, which S3 does not do."""
+    present = _read_present(aws, name)
+    archives = all(each and each.enable_aggregator and each.enable_audit_archival for each in (present, options))
+    if present is None or not archives or present.audit_archive_lock_days is None:
+        return
+    if options.audit_archive_lock_days is None:
+        reason = (
+            "cannot be turned off, because S3 never takes Object Lock from a bucket; set it to 1, so that new objects "
+            "are locked for a day only"
+        )
+        raise ValidationError("audit_archive_lock_days", None, reason)
 
 
 def _check_role(aws: Aws, options: StackOptions) -> None:
@@ -247,7 +264,9 @@ def read_options(aws: Aws, name: str, new: StackOptions | None = None) -> StackO
         new: What to return if there is no stack; the defaults if None.
     """
     found = stack.find_own(aws, name)
-    return (new or StackOptions()) if found is None or found.is_dead else options_of(found)
+    if found is None or found.is_dead or found.status == stack.IMPORTED:  # an import deploys no options
+        return new or StackOptions()
+    return options_of(found)
 
 
 def options_of(found: Stack) -> StackOptions:
@@ -350,14 +369,15 @@ def check_unprotected(aws: Aws, found: Stack, *, force: bool = False) -> None:
         )
     if force:
         return
+    place = f"--name {found.name} --region {aws.region}"
     table = aws.call_if_allowed("dynamodb", "describe_table", TableName=found.name)
     if table is not None and table["Table"].get("DeletionProtectionEnabled"):
         raise StackOperationError(
-            f"Table {found.name!r} has deletion protection; nothing was deleted. `zae-limiter delete --force` deletes "
-            f"it all the same; `zae-limiter deploy --name {found.name} --no-deletion-protection` turns it off."
+            f"Table {found.name!r} has deletion protection; nothing was deleted. `zae-limiter delete {place} --force` "
+            f"deletes it all the same; `zae-limiter deploy {place} --no-deletion-protection` turns it off."
         )
     if read_lock_mode(found) == "GOVERNANCE" and any(has_objects(aws, bucket) for bucket in list_archives(aws, found)):
         raise StackOperationError(
-            f"The archive of {found.name!r} is locked (GOVERNANCE); nothing was deleted. `zae-limiter delete --force` "
-            "deletes it, with the permission s3:BypassGovernanceRetention."
+            f"The archive of {found.name!r} is locked (GOVERNANCE); nothing was deleted. `zae-limiter delete {place} "
+            "--force` deletes it, with the permission s3:BypassGovernanceRetention."
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._version import __version__
 from ..core import names
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ..stores.port import Store
 
 T = TypeVar("T")
+
+_ROLES = {"app_role_arn": "AppRoleArn", "admin_role_arn": "AdminRoleArn", "readonly_role_arn": "ReadRoleArn"}
+"""Fields of `Status`, and the outputs of the stack that they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,18 @@ def check_health(store: Store) -> Health:
         return _HealthCheck(aws, options.table, store).run()
 
 
+def describe_deployment(store: Store) -> dict[str, Any]:
+    """Return the fields of `Status` about the table of a store and its stack, without those that cannot be read.
+
+    It blocks, but not for long. A store that is not on AWS has none.
+    """
+    if not isinstance(store, DynamoStore):
+        return {}
+    options = store.client.options
+    with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
+        return {"name": options.table, "region": aws.region, **_HealthCheck(aws, options.table, store).describe()}
+
+
 class _HealthCheck:
     """Looks at the parts one by one and collects errors instead of raising them."""
 
@@ -141,6 +156,19 @@ class _HealthCheck:
             namespaces=self._check("namespaces", self._count_namespaces),
             troubles=self._troubles(),
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `describe_deployment` does, of the table and of the stack."""
+        table = self._check("table", self._read_table)
+        found = self._check_in_stack("stack", lambda: stack.describe(self._aws, self._name))
+        fields: dict[str, Any] = {}
+        if table is not None:
+            counts = {"table_item_count": table.items, "table_size_bytes": table.size_bytes}
+            fields |= {"table_status": table.status, **counts}
+        if found is not None and (found.is_managed or found.older_version):
+            roles = {name: found.outputs.get(output) for name, output in _ROLES.items()}
+            fields |= {"stack_status": found.status, "aggregator_enabled": "FunctionName" in found.outputs, **roles}
+        return fields
 
     def _check(self, part: str, look: Callable[[], T]) -> T | None:
         """Return the result of ``look``, or None if the part does not exist or the check fails."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core import names
-from ..core.errors import AccessDeniedError, InfrastructureNotFoundError
+from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, ValidationError
 from ..core.stack_options import StackOptions
 from . import deployment, package, stack
 from .calls import Aws
@@ -86,12 +86,17 @@ class SyncStackManager:
             return None
         return True
 
-    def deploy_lambda_code(self, wait: bool = True, *, skip_absent: bool = False) -> dict[str, Any]:
+    def deploy_lambda_code(
+        self, function_name: str | None = None, wait: bool = True, skip_absent: bool = False
+    ) -> dict[str, Any]:
         """Upload this version's code to the aggregator. Return ``uploaded`` or ``unchanged`` as its ``status``.
 
-        With ``skip_absent`` an aggregator that does not exist is no error: the status is ``skipped``. Its end is waited
-        for, also without ``wait``.
+        ``function_name`` may only be that of the stack's aggregator. With ``skip_absent`` one that does not exist is no
+        error: the status is ``skipped``. Its end is waited for, also without ``wait``.
         """
+        own = aggregator_name(self.stack_name)
+        if function_name not in (None, own):
+            raise ValidationError("function_name", function_name, f"must be {own!r}, the aggregator of the stack")
         if skip_absent and self.aggregator_exists() is False:
             return {"status": "skipped"}
         return {"status": package.upload(self._aws, self.stack_name)}
@@ -169,13 +174,15 @@ class StackManager:
         """
         return await _aside(partial(self._manager.aggregator_exists, function_name))
 
-    async def deploy_lambda_code(self, wait: bool = True, *, skip_absent: bool = False) -> dict[str, Any]:
+    async def deploy_lambda_code(
+        self, function_name: str | None = None, wait: bool = True, skip_absent: bool = False
+    ) -> dict[str, Any]:
         """Upload this version's code to the aggregator. Return ``uploaded`` or ``unchanged`` as its ``status``.
 
-        With ``skip_absent`` an aggregator that does not exist is no error: the status is ``skipped``. Its end is waited
-        for, also without ``wait``.
+        ``function_name`` may only be that of the stack's aggregator. With ``skip_absent`` one that does not exist is no
+        error: the status is ``skipped``. Its end is waited for, also without ``wait``.
         """
-        return await _aside(partial(self._manager.deploy_lambda_code, wait, skip_absent=skip_absent))
+        return await _aside(partial(self._manager.deploy_lambda_code, function_name, wait, skip_absent))
 
     async def wait_for_esm_ready(self, function_name: str, max_seconds: float = 120) -> bool:
         """Wait until the stream is connected to a function. Return False if it is not after ``max_seconds``."""

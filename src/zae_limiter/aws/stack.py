@@ -16,7 +16,7 @@ from ..core.reports import LimiterInfo
 from ..records.version import SCHEMA_VERSION
 from .calls import aws_message, code_of, join_lines
 from .events import Event, Journal, find_culprit, find_rejections
-from .template import OURS
+from .template import OURS, OWNER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,8 @@ REVIEWED = "REVIEW_IN_PROGRESS"
 """The state of a stack that somebody has proposed."""
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
+IMPORTED = "IMPORT_COMPLETE"
+"""The state of a stack that holds an imported table and nothing else yet."""
 _DELETED = "DELETE_COMPLETE"
 _ABSENT = ("DELETE_COMPLETE", "DELETE_SKIPPED", "CREATE_FAILED", "IMPORT_FAILED", "IMPORT_ROLLBACK_COMPLETE")
 """States of resources that a stack does not have, or no longer."""
@@ -92,6 +94,8 @@ class DesiredStack(NamedTuple):
     tags: Mapping[str, str]
     check: Callable[[], object] = lambda: None
     """Asked before the stack is created; raises where that cannot work."""
+    at_creation: Mapping[str, str] = {}  # nobody changes it
+    """Parameters with another value while the stack is created."""
 
 
 class FollowOptions(NamedTuple):
@@ -162,12 +166,17 @@ def find_own(aws: Aws, name: str) -> Stack | None:
             stack_name=name,
         )
     if found is not None and not found.is_managed:
-        raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} is not a zae-limiter stack (it lacks the tag {MANAGED_TAG}); "
-            "nothing was changed. Choose another name.",
-            stack_name=name,
-        )
+        raise StackAlreadyExistsError(f"Stack {name!r} in {aws.region} {describe_owner(found)}.", stack_name=name)
     return found
+
+
+def describe_owner(found: Stack) -> str:
+    """Return who changes and deletes a stack that is not ours, and what to do."""
+    owner = found.parameters.get(OWNER) or found.outputs.get(OWNER)  # CDK puts the value in the parameter's place
+    if owner is None:
+        return f"is not a zae-limiter stack (it lacks the tag {MANAGED_TAG}); nothing was changed. Choose another name"
+    tool = f"by {owner}" if owner in ("Terraform", "CDK") else "by another tool, such as a pipeline of your own"
+    return f"was made of this template {tool}; nothing was changed. Change or delete it there, or choose another name"
 
 
 def list_resources(aws: Aws, found: Stack, kind: str) -> list[str]:
@@ -197,9 +206,11 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
 
 def _apply_once(aws: Aws, name: str, found: Stack | None, wanted: DesiredStack, watch: FollowOptions | None) -> str:
     """Create the stack, or update ``found``. Wait for the end unless ``watch`` is None."""
-    request = stack_request(name, wanted)
     if found is None:
         wanted.check()
+        wanted = wanted._replace(parameters={**wanted.parameters, **wanted.at_creation})
+    request = stack_request(name, wanted)
+    if found is None:
         answer = aws.call("cloudformation", "create_stack", **request, OnFailure="ROLLBACK")
         done, journal = CREATED, Journal(aws, answer["StackId"])
     else:
@@ -329,4 +340,14 @@ def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationEr
 
 
 def _list_fields(events: list[Event]) -> list[dict[str, Any]]:
-    return [event._asdict() for event in events]
+    """Return events as CloudFormation lists them."""
+    return [
+        {
+            "EventId": event.id,
+            "LogicalResourceId": event.resource,
+            "ResourceType": event.type,
+            "ResourceStatus": event.status,
+            "ResourceStatusReason": event.reason,
+        }
+        for event in events
+    ]

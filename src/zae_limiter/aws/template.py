@@ -15,7 +15,8 @@ from ..core.stack_options import StackOptions, function_name as function_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OURS = {"ManagedBy": "zae-limiter"}
+OWNER = "ManagedBy"
+OURS = {OWNER: "zae-limiter"}
 """The parameter that tells our stacks from those that others make of the template: unlike tags, an import sets it."""
 
 

@@ -44,11 +44,14 @@ def list_letters(shell: Shell) -> None:
     """
     from ..aws import dead_letters
 
+    name, unreadable = names.stack(shell.stack()), list[str]()
     with connect(shell) as aws:
-        found = dead_letters.list_letters(aws, names.stack(shell.stack()))
+        hidden = dead_letters.count_hidden(aws, name)
+        found = dead_letters.list_letters(aws, name, on_unreadable=unreadable.append)
     rows = [(each.message_id, each.records, each.arrived_at, each.reason) for each in found]
-    grid = Grid(("message", "records", "first came", "given up for"), rows, "No batch was given up.")
+    grid = Grid(("message", "records", "first came", "given up for"), rows, _spell_nothing(hidden))
     shell.show([_letter_data(each) for each in found], grid)
+    _warn(hidden, unreadable)
 
 
 @dead_letters.command()
@@ -59,7 +62,8 @@ def replay(shell: Shell, dry_run: bool, drop_expired: bool) -> int:
 
     Each change is counted at most once, so a replay can be repeated. A message is deleted after its batch has
     succeeded. A change is passed over where a later one of the same bucket is counted in the same window. The exit
-    code is 25 if a batch has failed again, or is no longer in the stream and its message was kept.
+    code is 25 if a batch has failed again, is no longer in the stream and its message was kept, or is held by another
+    run.
 
     Examples:
       zae-limiter dead-letters replay --name my-app --dry-run
@@ -67,23 +71,40 @@ def replay(shell: Shell, dry_run: bool, drop_expired: bool) -> int:
     """
     from ..aws import dead_letters
 
+    name, unreadable = names.stack(shell.stack()), list[str]()
     with connect(shell) as aws, show_events("Replaying", quiet=shell.as_json) as tell:
+        hidden = dead_letters.count_hidden(aws, name)
         done = dead_letters.replay(
             aws,
-            names.stack(shell.stack()),
+            name,
             dry_run=dry_run,
             drop_expired=drop_expired,
             progress=lambda each: tell(f"{each.letter.message_id}: {each.state}"),
+            on_unreadable=unreadable.append,
         )
-    shell.show([_replay_data(each) for each in done], _replay_grid(done))
+    shell.show([_replay_data(each) for each in done], _replay_grid(done, hidden))
+    _warn(hidden, unreadable)
     kept = ["failed"] if drop_expired else ["failed", "expired"]
     left = sum(each.state in kept for each in done)
     if left and not shell.as_json:
         note(f"of {spell_count(len(done), 'message')} {left:,} could not be replayed")
-    return REFUSED if left else 0
+    return REFUSED if left or hidden else 0
 
 
-def _replay_grid(done: list[Replay]) -> Grid:
+def _spell_nothing(hidden: int) -> str:
+    return "No batch can be received now." if hidden else "No batch was given up."
+
+
+def _warn(hidden: int, unreadable: list[str]) -> None:
+    """Tell of the messages that are not shown."""
+    if hidden:
+        held = spell_count(hidden, "message")
+        note(f"about {held} cannot be received now: another run holds them, or was killed; try again in 5 minutes")
+    if unreadable:
+        note(f"{spell_count(len(unreadable), 'message')} not written by Lambda, left alone: {', '.join(unreadable)}")
+
+
+def _replay_grid(done: list[Replay], hidden: int) -> Grid:
     rows = [
         (
             each.letter.message_id,
@@ -97,7 +118,7 @@ def _replay_grid(done: list[Replay]) -> Grid:
         for each in done
     ]
     heads = ("message", "state", "records", "counted", "passed over", "archived", "reason")
-    return Grid(heads, rows, "No batch was given up: there is nothing to replay.")
+    return Grid(heads, rows, _spell_nothing(hidden))
 
 
 def _letter_data(letter: DeadLetter) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
 from .old_names import Renamed, unused_option
+from .output import note
 from .progress import show_events
 
 if TYPE_CHECKING:
@@ -175,9 +176,15 @@ def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
         stack = f"{done.name} in {done.region}, {done.stack}"
         following = f"next: zae-limiter {place} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
         shell.show(done._asdict(), facts({"stack": stack, **code, **done.resources}), following)
+        unsaid = given["enable_deletion_protection"] is None and not shell.as_json
+        if unsaid and done.stack == "updated" and not options.enable_deletion_protection:
+            note("the table is not protected against deletion; --enable-deletion-protection protects it")
     else:
         state = done.stack if done.stack == "unchanged" else f"being {done.stack} in the background"
-        following = f"next: zae-limiter deploy {place}  (completes the deployment)"
+        rest = (
+            "completes the deployment and protects the table" if options.enable_deletion_protection else "completes it"
+        )
+        following = f"next: zae-limiter deploy {place}  ({rest})"
         shell.show(done._asdict(), f"The stack {done.name} is {state}.", following)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +19,12 @@ _LINE_EVERY = 1000
 _UPGRADE_LINE_EVERY = 10_000
 
 
+def _write_line(text: str) -> None:
+    """Write a line for whoever follows the work. It goes on if nobody does any more."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
 @contextmanager
 def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows events."""
@@ -27,8 +33,8 @@ def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     screen = open_console(err=True)
     if not screen.is_terminal:
-        click.echo(f"{doing} ...", err=True)
-        yield lambda event: click.echo(printable(event), err=True)
+        _write_line(f"{doing} ...")
+        yield lambda event: _write_line(printable(event))
         return
     with screen.status(f"{doing} ...") as status:
         yield lambda event: status.update(f"{doing} ... {printable(event)}")
@@ -43,7 +49,7 @@ def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[in
         def show(done: int) -> None:
             tell(f"{done:,} {things}")
             if not quiet and not in_place and done % _LINE_EVERY == 0:
-                click.echo(f"{doing} ... {done:,} {things}", err=True)
+                _write_line(f"{doing} ... {done:,} {things}")
 
         yield show
 
@@ -67,7 +73,7 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
     def say(text: str) -> None:
         bar.update(task, description=printable(text), completed=0, total=None)
         if not screen.is_terminal:
-            click.echo(f"{printable(text)} ...", err=True)
+            _write_line(f"{printable(text)} ...")
 
     def say_event(event: Event) -> None:
         say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
@@ -76,7 +82,7 @@ def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
         nonlocal next_line
         bar.update(task, completed=done, total=total)
         if done >= next_line and not screen.is_terminal:
-            click.echo(f"{done:,} of about {total:,} records", err=True)
+            _write_line(f"{done:,} of about {total:,} records")
             next_line = done + _UPGRADE_LINE_EVERY
 
     with bar if screen.is_terminal else nullcontext():

@@ -320,7 +320,8 @@ class StackOperationError(InfrastructureError):
     reason: str = ""
     """Why, as CloudFormation says it; empty where it says nothing."""
     events: Sequence[Mapping[str, Any]] = ()
-    """The events of the failed operation, oldest first: ``resource``, ``type``, ``status``, ``reason``."""
+    """The events of the failed operation, oldest first, by CloudFormation's names: ``LogicalResourceId``,
+    ``ResourceType``, ``ResourceStatus``, ``ResourceStatusReason``, ``EventId``."""
 
 
 class StackAlreadyExistsError(StackOperationError):

@@ -348,6 +348,18 @@ class Status:
         client_version: The version of this library.
         clock_skew_ms: By how many ms this process's clock is ahead of the store's.
         reason: Why it is not available.
+        name: The name of the DynamoDB table and of its stack. This and all below are None on other stores, and where
+            these credentials may not look or nobody answers in time.
+        region: The AWS region.
+        stack_status: The status of the stack, as CloudFormation calls it; None for a table without one.
+        table_status: The status of the table, as DynamoDB calls it.
+        aggregator_enabled: Whether the stack has an aggregator; False where that is not known.
+        lambda_version: The version of the aggregator that was deployed.
+        table_item_count: About how many items the table has; DynamoDB counts them every six hours.
+        table_size_bytes: About how many bytes these have.
+        app_role_arn: The role of applications, if the stack has roles.
+        admin_role_arn: The role of administrators.
+        readonly_role_arn: The role of those who only read.
     """
 
     available: bool
@@ -358,6 +370,17 @@ class Status:
     client_version: str
     clock_skew_ms: int = 0
     reason: str | None = None
+    name: str | None = None
+    region: str | None = None
+    stack_status: str | None = None
+    table_status: str | None = None
+    aggregator_enabled: bool = False
+    lambda_version: str | None = None
+    table_item_count: int | None = None
+    table_size_bytes: int | None = None
+    app_role_arn: str | None = None
+    admin_role_arn: str | None = None
+    readonly_role_arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ CODECS: dict[str, Any] = {
     **dict.fromkeys((*RANGES, "log_retention_days"), _NUMBER),
     **dict.fromkeys(_OPTIONAL_NUMBERS, _OPTIONAL_NUMBER),
     **dict.fromkeys(FLAGS, _FLAG),
+    "enable_deletion_protection": (_FLAG[0], lambda text: text != "false"),
     **dict.fromkeys((*_TEXTS, "oidc_subject"), _OPTIONAL),
     "region_in_iam_names": (
         lambda value: "false" if value is False else "true",

@@ -183,7 +183,7 @@ class AuditEvent:
         timestamp: When it happened, as RFC 3339.
         action: An `AuditAction`.
         entity_id: The entity, or ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``.
-        principal: Who did it, as the caller said.
+        principal: Who did it, as the caller said; else on DynamoDB the ARN of whose credentials were used.
         resource: The resource of the limits or of the bucket.
         details: The new values.
     """

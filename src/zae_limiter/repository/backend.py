@@ -19,7 +19,7 @@ from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import Preparable, Replaceable, UpdatesInPlace
+from ..stores.port import KnowsCaller, Preparable, Replaceable, UpdatesInPlace
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
 
@@ -66,6 +66,7 @@ class Backend:
         self.unprepared = store.prepare if isinstance(store, Preparable) else None
         """What the store needs before its first call; None once that is there."""
         self.clock: Clock = store.clock
+        self._find_caller = store.find_caller if isinstance(store, KnowsCaller) else None
         self.namespace_name = namespace_name
         self.timeout = store.capabilities.timeout if timeout is None else timeout
         self.stopwatch = stopwatch(self.clock)
@@ -237,6 +238,15 @@ class Backend:
             if page.cursor is None or len(found) == most:
                 return found, page.cursor is None
             query = query._replace(after=page.cursor)
+
+    async def principal(self, given: str | None, deadline: Deadline) -> str | None:
+        """Return who makes a change, for `event`: as ``given``, else whose credentials the store uses, if it knows.
+
+        Finding that out takes at most half of the time that is left.
+        """
+        if given is not None or self._find_caller is None:
+            return given
+        return await self._find_caller(deadline.left() / 2)
 
     def event(
         self,

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import ValidationError
+from ..stores.opening import ENVIRONMENT
 from .configs import check_policy
 from .ignored import warn_ignored
 from .opening import STACK, OpeningOperations, find_namespace, find_store
@@ -175,7 +176,7 @@ class RepositoryOptions(StackSettings):
         return self._with(endpoint_url=endpoint_url)
 
     def namespace(self, namespace: str) -> Self:
-        """Set the namespace to work in."""
+        """Set the namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``."""
         return self._with(namespace=namespace)
 
     def config_cache_ttl(self, seconds: float) -> Self:
@@ -228,16 +229,16 @@ class RepositoryOptions(StackSettings):
         policy = None if self._on_unavailable is None else check_policy(self._on_unavailable)
         options, stack = self._chosen_options(), self._stack
         elsewhere = self._url if self._url is not None else self._options.get("name")
-        if stack is None and elsewhere is None:
+        if stack is None and elsewhere is None and not os.environ.get(ENVIRONMENT):
             stack = os.environ.get(STACK) or None
+        chosen = self._options | {"namespace": find_namespace(self._options.get("namespace"))}
         if stack is None:
-            repository = kind(self._url, **self._options, stack_options=options)
+            repository = kind(self._url, **chosen, stack_options=options)
             await repository._prepare()
         elif elsewhere is not None:
             raise ValidationError("stack", stack, f"cannot be combined with {elsewhere!r}; use one of them")
         else:
-            namespace = find_namespace(self._options.get("namespace"))
-            repository = kind(find_store(stack, None), **self._options | {"namespace": namespace})
+            repository = kind(find_store(stack, None), **chosen)
             await repository._enter(options, auto_update=self._auto_update)
         if policy is not None:
             await repository._store_policy(policy)

@@ -400,6 +400,7 @@ class ConfigOperations(Operations):
         """Change what one level says, its registry entry and the audit log in one commit; None changes nothing."""
         names.principal(principal)
         deadline, ns = await self._begin()
+        who = await self._backend.principal(principal, deadline)
         key, subject, registry, index_keys = _locate(ns, level)
         resource = level.get("resource")
 
@@ -410,7 +411,7 @@ class ConfigOperations(Operations):
                 return []
             own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
             writes = [config.replace(key, images[0], new.limits, own, new.on_unavailable, new.access, new.cascade)]
-            writes.append(self._backend.event(ns, action, subject, principal, resource, details))
+            writes.append(self._backend.event(ns, action, subject, who, resource, details))
             step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
                 entry = {"GSI4PK": ns, "GSI4SK": registry.pk}

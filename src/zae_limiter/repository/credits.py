@@ -134,9 +134,10 @@ class CreditOperations(BucketOperations):
         if idempotency_key is not None and not 0 < len(names.text(idempotency_key, "idempotency_key")) <= _MAX_KEY:
             raise ValidationError("idempotency_key", idempotency_key, f"must have 1 to {_MAX_KEY} characters")
         deadline, ns = await self._begin()
+        who = await self._backend.principal(request.principal, deadline)
         record = None if idempotency_key is None else once.key_of(ns, request.entity_id, idempotency_key)
         asked = {"action": request.action.value, "resource": request.resource, **request.asked}
-        return request._replace(ns=ns, record=record, asked=asked), deadline
+        return request._replace(ns=ns, record=record, asked=asked, principal=who), deadline
 
     async def _find_result(self, request: Request, deadline: Deadline) -> BucketOperationResult | None:
         """Return the result of an earlier request with the same key, or None if there was none.

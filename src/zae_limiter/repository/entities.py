@@ -50,6 +50,7 @@ class EntityOperations(CreditOperations):
         fields = _check_fields(entity_id, given | {"metadata": {} if metadata is None else metadata})
         backend = self._backend
         deadline, ns = await self._begin()
+        principal = await backend.principal(principal, deadline)
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
         for _ in try_often(entity_id):
@@ -89,6 +90,7 @@ class EntityOperations(CreditOperations):
         changes = _check_fields(entity_id, {field: value for field, value in given.items() if value is not UNSET})
         backend = self._backend
         deadline, ns = await self._begin()
+        principal = await backend.principal(principal, deadline)
         key = keys.meta(ns, entity_id)
         for _ in try_often(entity_id):
             old = entity.decode(await self._require_record(entity_id, key, deadline))
@@ -139,6 +141,7 @@ class EntityOperations(CreditOperations):
         names.principal(principal)
         backend = self._backend
         deadline, ns = await self._begin_steps()
+        principal = await backend.principal(principal, deadline)
         key, query = keys.meta(ns, entity_id), Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=1)
         for number in try_often(entity_id):
             seen = await self._require_record(entity_id, key, deadline)

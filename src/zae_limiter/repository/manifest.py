@@ -83,7 +83,8 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         deadline, ns = await self._begin()
         named = [str(change.subject) for change in done[:_MOST_NAMED]]
         details = {"changes": named, "made": len(done), "planned": planned}
-        event = self._backend.event(ns, AuditAction.LIMITS_APPLIED, keys.AUDIT_SYSTEM, principal, details=details)
+        who = await self._backend.principal(principal, deadline)
+        event = self._backend.event(ns, AuditAction.LIMITS_APPLIED, keys.AUDIT_SYSTEM, who, details=details)
         await self._backend.commit([event], deadline)
 
     async def export_limits(self) -> Stored:

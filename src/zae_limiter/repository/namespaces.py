@@ -35,7 +35,7 @@ class NamespaceOperations(Operations):
                 return record.decode(image)
             await self._backend.check_registrable(deadline)
             made = self._backend.new_namespace(name)
-            event = self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal)
+            event = await self._audit_write(AuditAction.NAMESPACE_REGISTERED, made, principal, deadline)
             if await self._backend.commit([*record.register(made), event], deadline):
                 return made
 
@@ -65,7 +65,7 @@ class NamespaceOperations(Operations):
         deadline = await self._deadline()
         found = await self._require_name(namespace, deadline)
         writes = record.delete(found, iso(self._backend.clock.now_ms()))
-        event = self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal)
+        event = await self._audit_write(AuditAction.NAMESPACE_DELETED, found, principal, deadline)
         await self._apply(found, [*writes, event], deadline)
         if found.name == self._backend.namespace_name:
             self._backend.leave_namespace()
@@ -80,7 +80,7 @@ class NamespaceOperations(Operations):
         deadline = await self._deadline()
         found = await self._require_id(namespace_id, deadline)
         taken = "another namespace has taken its name; only deleted namespaces can be recovered"
-        event = self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal)
+        event = await self._audit_write(AuditAction.NAMESPACE_RECOVERED, found, principal, deadline)
         await self._apply(found, [*record.recover(found), event], deadline, f"is {found.status}, or {taken}")
         return await self._require_id(namespace_id, deadline)
 
@@ -105,7 +105,7 @@ class NamespaceOperations(Operations):
             count += len(rows)
             if on_progress is not None:
                 on_progress(count)
-        event = self._audit_write(AuditAction.NAMESPACE_PURGED, found, principal)
+        event = await self._audit_write(AuditAction.NAMESPACE_PURGED, found, principal, deadline)
         await self._backend.commit([record.end_purge(found), event], deadline)
         return count
 
@@ -132,9 +132,12 @@ class NamespaceOperations(Operations):
         if not await self._backend.commit(writes, deadline):
             raise _state_error(found, f"Namespace {found.name!r} ({found.id}) {problem}.")
 
-    def _audit_write(self, action: AuditAction, found: Namespace, principal: str | None) -> Write:
+    async def _audit_write(
+        self, action: AuditAction, found: Namespace, principal: str | None, deadline: Deadline
+    ) -> Write:
         subject, details = keys.audit_namespace(found.name), {"namespace_id": found.id}
-        return self._backend.event(RESERVED_NAMESPACE, action, subject, principal, details=details)
+        who = await self._backend.principal(principal, deadline)
+        return self._backend.event(RESERVED_NAMESPACE, action, subject, who, details=details)
 
 
 def _state_error(found: Namespace, message: str) -> NamespaceStateError:

@@ -43,7 +43,7 @@ def find_store(stack: str | None, url: str | None) -> str:
         if not isinstance(url, str) or "://" not in url:
             raise ValidationError("url", url, "must be a store URL, such as memory:// or dynamodb://my-app")
         return url
-    return os.environ.get(STACK) or os.environ.get(ENVIRONMENT) or DEFAULT_STACK
+    return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or DEFAULT_STACK
 
 
 def find_namespace(namespace: str | None) -> str:

@@ -140,8 +140,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
             parallel_mode: One of the modes of earlier versions; without effect.
-            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
             region: The AWS region of the stack.
             endpoint_url: The AWS endpoint, e.g. of a local AWS.
             config_cache_ttl: For how many seconds stored limits are cached.
@@ -178,8 +178,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
 
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
-            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
             region: The AWS region of the stack.
             endpoint_url: The AWS endpoint, e.g. of a local AWS.
             config_cache_ttl: For how many seconds stored limits are cached.
@@ -298,22 +298,27 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
-        """Return whether the store is available, its latency and the versions."""
+        """Return whether the store is available, its latency and the versions; on DynamoDB also table and stack.
+
+        AWS is asked about these each time. `is_available` and `ping` are for health checks that are called often.
+        """
         from ..core.reports import Status
 
         started = perf_counter()
         schema: str | None = None
+        more: dict[str, Any] = {}
         reason: str | None = None
         latency: float | None = None
         try:
             deadline, ns = await self._begin()
-            (record,) = await self._backend.read([keys.version(ns)], deadline)
+            record, stamped = await self._backend.read([keys.version(ns), version.KEY], deadline)
             schema = None if record is None else record.get("schema_version")
             latency = round((perf_counter() - started) * 1000, 3)
+            more = {**await self._describe_deployment(), version.AGGREGATOR: (stamped or {}).get(version.AGGREGATOR)}
         except RateLimiterUnavailable as error:
             reason = str(error)
         name, skew_ms = self.capabilities.name, self.clock_skew_ms
-        return Status(reason is None, name, latency, self.namespace_name, schema, __version__, skew_ms, reason)
+        return Status(reason is None, name, latency, self.namespace_name, schema, __version__, skew_ms, reason, **more)
 
     async def ping(self) -> bool:
         """Return whether the store answers within the time that a call has."""

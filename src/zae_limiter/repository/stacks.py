@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ValidationError
 from ..stores.port import Provisioned
@@ -58,6 +58,14 @@ class StackOperations(Operations):
         runtime = cls._runtime()
         runtime.check_running()
         return await runtime.run_blocking(partial(list_deployed, region, endpoint_url))
+
+    async def _describe_deployment(self) -> dict[str, Any]:
+        """Return the fields of `Status` about table and stack; other stores have none."""
+        if self.stack_name is None:
+            return {}
+        from ..aws.health import describe_deployment
+
+        return await self._backend.runtime.run_blocking(partial(describe_deployment, self._backend.store))
 
     async def create_stack(self, stack_options: StackOptions | None = None) -> None:
         """Create the stack, or update it to match ``stack_options``; None for the defaults."""

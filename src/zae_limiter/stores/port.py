@@ -101,6 +101,14 @@ class Preparable(Protocol):
 
 
 @runtime_checkable
+class KnowsCaller(Protocol):
+    """An extra ability of a store whose credentials belong to somebody, who is named in the audit log."""
+
+    async def find_caller(self, timeout: float) -> str | None:
+        """Return who that is; None if it is not known within ``timeout`` seconds. Never raises."""
+
+
+@runtime_checkable
 class Provisioned(Protocol):
     """A store whose table must exist before it can be used. It is only created on request."""
 

@@ -120,8 +120,8 @@ class SyncRepository(SyncOperations):
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
             parallel_mode: One of the modes of earlier versions; without effect.
-            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
             region: The AWS region of the stack.
             endpoint_url: The AWS endpoint, e.g. of a local AWS.
             config_cache_ttl: For how many seconds stored limits are cached.
@@ -168,8 +168,8 @@ class SyncRepository(SyncOperations):
 
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
-            stack: The name of a DynamoDB stack; by default ``$ZAEL_STACK``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``. With neither it is the stack ``zae-limiter``.
+            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
+            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
             region: The AWS region of the stack.
             endpoint_url: The AWS endpoint, e.g. of a local AWS.
             config_cache_ttl: For how many seconds stored limits are cached.
@@ -265,7 +265,10 @@ class SyncRepository(SyncOperations):
         run(self._inner.ensure_infrastructure())
 
     def status(self) -> Status:
-        """Return whether the store is available, its latency and the versions."""
+        """Return whether the store is available, its latency and the versions; on DynamoDB also table and stack.
+
+        AWS is asked about these each time. `is_available` and `ping` are for health checks that are called often.
+        """
         return run(self._inner.status())
 
     def ping(self) -> bool:

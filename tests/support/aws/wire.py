@@ -289,6 +289,8 @@ class Wire:
     async def _pass_on(self, request: Message, upstream: _Upstream, number: int) -> Message | None:
         arrived = time.monotonic()
         operation = (request.header("X-Amz-Target") or "").rpartition(".")[2]
+        if not operation:  # of another service than DynamoDB, which is neither recorded nor disturbed
+            return await upstream.exchange(request)
         seen: list[Message] = []
 
         async def forward() -> Message:

@@ -181,6 +181,13 @@ def _request_id(answer: Answer) -> str | None:
     return None if said is None else cut(said)
 
 
+def is_invalid_request(error: BaseException) -> bool:
+    """Return whether DynamoDB calls a request invalid, for example for the size of a key: repeating it cannot help."""
+    cause = error.__cause__
+    invalid = isinstance(cause, ServiceError) and cause.code in ("ValidationException", "ValidationError")
+    return invalid and not isinstance(error, IncompatibleSchemaError)  # another table can be put in place
+
+
 def failure(meaning: Meaning, where: str, cause: Exception) -> Failure:
     """Return the failure that a row of the table describes."""
     return Failure(meaning.error(where, describe(cause), cause), meaning)

@@ -29,6 +29,7 @@ from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
 from .answers import REQUEST_ID, DateClock, Refused, Unreadable, date_ms_of, failure, parse_answer
 from .connections import Connections
 from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
+from .identity import CallerIdentity, ask_sts
 from .settings import Settings, resolve
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import MAX_BODY, request_bytes
@@ -151,6 +152,7 @@ class Client:
         self._session = partial(open_session, options.profile)
         self._settings: Settings | None = None
         self._credentials = CredentialSource(self._session, local=lambda: self.settings.is_local, timer=self._timer)
+        self.identity = CallerIdentity(self._ask_identity, sockets, self._timer)
 
     @property
     def settings(self) -> Settings:
@@ -261,6 +263,11 @@ class Client:
         if source.cached is None:
             run = source.renew()
             await self._wait_for(run, source.run_began + FIND_SECONDS - self._timer(), FIND_SECONDS)
+
+    def _ask_identity(self) -> str:
+        """Return the ARN of whom the credentials belong to; blocks."""
+        credentials = self._credentials.renew().result()
+        return ask_sts(self._session(), credentials, self.region, self.options.endpoint_url)
 
     async def _replace_credentials(self, deadline: float, refused: Credentials | None) -> Credentials:
         """Return others than the ``refused`` ones if there are any, within the time of the call."""

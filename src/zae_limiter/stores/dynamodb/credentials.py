@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from hmac import digest
 from typing import Any, NamedTuple
@@ -105,7 +105,16 @@ def open_session(profile: str | None) -> Any:
         raise ValidationError("profile", session.get_config_variable("profile"), "does not exist") from error
     except ConfigParseError as error:
         raise ValidationError("AWS config file", error.kwargs["path"], "cannot be understood; correct it") from error
+    session.register_component("data_loader", _load_service_models(session.get_config_variable("data_path")))
     return session
+
+
+@cache
+def _load_service_models(data_path: str | None) -> Any:
+    """Return botocore's loader. Its service models are megabytes of JSON, which a process reads once."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 class CredentialSource:

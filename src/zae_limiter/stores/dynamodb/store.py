@@ -77,6 +77,10 @@ class DynamoStore:
         """Return one page of a range."""
         return await self._run(Access.query, query, timeout)
 
+    async def find_caller(self, timeout: float) -> str | None:
+        """Return the ARN of whose credentials are used; None if it is not known within ``timeout`` seconds."""
+        return await self.client.identity.find(timeout)
+
     async def _run(self, work: Callable[[Access, A], Coroutine[Any, Any, T]], argument: A, timeout: float | None) -> T:
         """Do ``work`` within a time budget that starts now; add the stack's name to an `InfrastructureError`."""
         seconds = self.client.timeout if timeout is None else timeout

@@ -87,7 +87,7 @@ async def entities(harness: Harness) -> None:
     with raises(EntityExistsError, "it is there already"):
         await limiter.create_entity("key-1")
     changed = await limiter.update_entity("key-1", name=None, metadata={}, expected_version=made.version)
-    same((changed.name, dict(changed.metadata), changed.version), (None, {}, made.version + 1), "what was given")
+    same((changed.name, dict(changed.metadata), changed.version), ("key-1", {}, made.version + 1), "what was given")
     same(await limiter.get_entity("key-1"), changed, "as it was changed")
     with raises(EntityVersionError, "somebody else was faster"):
         await limiter.update_entity("key-1", name="late", expected_version=made.version)
