@@ -124,6 +124,12 @@ class _Retry:
             return None
         return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self.tries, 10) - 2))
 
+    def note_time(self, remedy: Remedy, date: str, received_ms: int) -> None:
+        """Sign the next try with the date of a refusal, if the time was the reason for it."""
+        date_ms = date_ms_of(date) if remedy is Remedy.RESYNC else None
+        if date_ms is not None:
+            self.offset_ms = date_ms - received_ms
+
 
 class Client:
     """Calls DynamoDB's JSON API for one table. Looks up, reads and imports nothing before the first call.
@@ -211,8 +217,7 @@ class Client:
     ) -> dict[str, Any]:
         """Send the request once and return the content of a good answer.
 
-        The clock learns from answers to signatures that were accepted. A refusal because of the time says only what
-        to sign with next: whoever made it up gets another refusal, and no decision follows it.
+        The clock learns from answers to accepted signatures; a refusal of the time says only what to sign with next.
         """
         credentials = self._credentials.cached
         if credentials is None or retry.refused is not None:
@@ -245,9 +250,7 @@ class Client:
             accepted = False
             if isinstance(failed, Unreadable):
                 self.connections.close()
-            elif failed.remedy is Remedy.RESYNC:
-                date_ms = date_ms_of(answer.headers.get("date", ""))
-                retry.offset_ms = None if date_ms is None else date_ms - received_ms
+            retry.note_time(failed.remedy, answer.headers.get("date", ""), received_ms)
             raise
         finally:
             if accepted and REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time

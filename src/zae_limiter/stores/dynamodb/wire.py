@@ -15,6 +15,8 @@ _MAX_HEAD = 64 * 1024
 MAX_BODY = 2 * 1024 * 1024
 """The bytes of an answer, unless its reader is told another number."""
 _MAX_CHUNK_HEAD = 4096
+_FRAMING_SHARE = 16
+"""Beside `_MAX_HEAD` bytes, heads of chunks and trailers take at most one byte in as many of the content."""
 _FIXED = "accept-encoding: identity\r\nuser-agent: zae-limiter\r\n"
 _STATUS_LINE = re.compile(r"(HTTP/1\.[0-9]) ([0-9]{3})(?: .*)?", re.DOTALL)
 _LENGTH = re.compile(r"[0-9]{1,12}")
@@ -140,7 +142,7 @@ class Reader:
 class _Chunks:
     """The chunks of a body in a buffer that grows: those that were complete, and where the next one begins."""
 
-    __slots__ = ("_buffer", "_first", "_in_trailers", "_most", "_searched", "parts", "start")
+    __slots__ = ("_buffer", "_content", "_first", "_framing", "_in_trailers", "_most", "_searched", "parts", "start")
 
     def __init__(self, buffer: bytearray, start: int, most: int) -> None:
         self.parts: list[bytes] = []
@@ -152,6 +154,7 @@ class _Chunks:
         self._first: int | None = None
         """The first byte of the chunk that is awaited, None while its head is."""
         self._in_trailers = False
+        self._framing = self._content = 0
 
     def take(self) -> bool:
         """Take what is complete. Return whether that is all, with ``start`` after it."""
@@ -188,6 +191,8 @@ class _Chunks:
         if self._buffer[end - 2 : end] != b"\r\n":
             raise Broken("the answer has a broken chunk")
         self.parts.append(bytes(memoryview(self._buffer)[first : end - 2]))
+        self._content += end - 2 - first
+        self._framing += 2
         self._first, self._searched = None, end
         return True
 
@@ -199,6 +204,9 @@ class _Chunks:
         if end < 0:
             self._searched = max(self.start, len(self._buffer) - 1)
             return None
+        self._framing += end - self.start + 2
+        if self._framing > _MAX_HEAD + self._content // _FRAMING_SHARE:
+            raise Broken("the answer has more framing than content")
         line = bytes(self._buffer[self.start : end])
         self.start = self._searched = end + 2
         return line
