@@ -250,6 +250,17 @@ def old_table(*, shaped: bool = True, prefix: str = "old-") -> Iterator[OldTable
             direct.call("DeleteTable", TableName=name)
 
 
+@contextlib.contextmanager
+def open_table(name: str) -> Iterator[OldTable]:
+    """A table that somebody else has made, and deletes."""
+    with contextlib.closing(Plain(engine.endpoint())) as direct:
+        table = OldTable(name, direct)
+        try:
+            yield table
+        finally:
+            table.close()
+
+
 def _oldest(name: str) -> dict[str, Any]:
     request = table_definition(name)
     del request["StreamSpecification"]

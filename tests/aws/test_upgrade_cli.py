@@ -175,20 +175,6 @@ def test_a_table_whose_name_no_stack_can_have(monkeypatch: pytest.MonkeyPatch) -
             assert result.exit_code == 0, result.output
 
 
-def test_the_aggregator_of_an_older_stack_is_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is neither renewed nor warned of any more, and the plan says that it goes on."""
-    tags = {"ManagedBy": "zae-limiter", stack.VERSION_TAG: "0.17.0"}
-    with old_table() as table:
-        older = stack.Stack(table.name, "id", "CREATE_COMPLETE", "", {}, tags, {}, is_protected=False)
-        monkeypatch.setattr(stack, "describe", lambda aws, name: older)
-        stamp = {"schema_version": "0.10.0", "client_min_version": "0.0.0", "lambda_version": "0.17.0"}
-        table.put(*old_tables.registered(), old_tables.Item(version.KEY, stamp))
-        assert answer(table.name, "upgrade", "--dry-run")["older_stack"] == "zae-limiter 0.17.0"
-        assert "put-function-concurrency" in shell(table.name, "upgrade", "--yes").stderr
-        checked = answer(table.name, "check")
-        assert (checked["lambda_version"], checked["warning"]) == (None, None)
-
-
 def test_an_old_layout_is_named_in_words(oldest: OldTable) -> None:
     told = answer(oldest.name, "check", code=12)
     assert told["schema_version"] is None

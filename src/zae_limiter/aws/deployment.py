@@ -143,8 +143,8 @@ def keep_guards(aws: Aws, name: str, options: StackOptions) -> StackOptions:
 
 def _read_present(aws: Aws, name: str) -> StackOptions | None:
     """Return the options of our stack of this name, or None; whose it is, is checked later."""
-    found = stack.describe(aws, name)
-    return None if found is None or found.is_dead or not found.is_managed else options_of(found)
+    found = stack.find_living(aws, name)
+    return None if found is None else options_of(found)
 
 
 def _check_names(aws: Aws, name: str, options: StackOptions) -> None:
@@ -232,9 +232,14 @@ def delete_store(store: Store) -> None:
 
 
 def renew_aggregator(store: Store) -> str:
-    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``."""
+    """Upload this version's code to the aggregator of ``store``. Return ``uploaded`` or ``unchanged``.
+
+    Raise `InfrastructureNotFoundError` if no stack of ours holds the table: the function of another one is not changed.
+    """
     told = _client_options(store, None)
     with Aws(told.region, told.endpoint_url, told.profile) as aws:
+        if stack.find_living(aws, told.table) is None:
+            raise InfrastructureNotFoundError(f"No stack of this version holds table {told.table!r} in {aws.region}.")
         return package.upload(aws, told.table)
 
 

@@ -26,6 +26,7 @@ from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
 from . import package, stack
 from .calls import Aws
+from .old_stack import find_old_stack
 from .template import function_name, queue_name
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class _HealthCheck:
         self._name = name
         self._store = store
         self._errors: dict[str, InfrastructureError] = {}
+        self._is_old = False
 
     def run(self) -> Health:
         aws, name, errors = self._aws, self._name, self._errors
@@ -150,9 +152,9 @@ class _HealthCheck:
             table=table,
             ttl=self._check("ttl", self._read_ttl),
             pitr=self._check("pitr", self._read_pitr),
-            aggregator=self._check_in_stack("aggregator", self._read_aggregator),
-            stream_mapping=self._check_in_stack("stream mapping", self._read_stream_mapping),
-            dead_letters=self._check_in_stack("dead letters", self._count_dead_letters),
+            aggregator=self._check_function("aggregator", self._read_aggregator),
+            stream_mapping=self._check_function("stream mapping", self._read_stream_mapping),
+            dead_letters=self._check_function("dead letters", self._count_dead_letters),
             namespaces=self._check("namespaces", self._count_namespaces),
             troubles=self._troubles(),
         )
@@ -188,6 +190,10 @@ class _HealthCheck:
             return None
         return self._check(part, look)
 
+    def _check_function(self, part: str, look: Callable[[], T]) -> T | None:
+        """Do the same for a part of the aggregator: that of an older version's stack is not ours."""
+        return None if self._is_old else self._check_in_stack(part, look)
+
     def _troubles(self) -> dict[str, str]:
         return {part: str(error) for part, error in self._errors.items()}
 
@@ -203,7 +209,16 @@ class _HealthCheck:
         found = stack.describe(self._aws, self._name)
         if found is None or not (found.is_managed or found.older_version):
             return None
-        return StackHealth(found.status, f"of {found.older_version}" if found.older_version else found.reason or None)
+        self._is_old = found.older_version is not None
+        return StackHealth(found.status, self._describe_old_stack() if self._is_old else found.reason or None)
+
+    def _describe_old_stack(self) -> str | None:
+        old = find_old_stack(self._aws, self._name)
+        if old is None:
+            return None
+        running = ", ".join(old.running.values())
+        fix = f"; its function {running} reads the stream until `zae-limiter upgrade` stops it" if running else ""
+        return f"of {old.version}{fix}"
 
     def _read_table(self) -> TableHealth:
         found = self._aws.call("dynamodb", "describe_table", TableName=self._name)["Table"]

@@ -11,7 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._version import __version__
-from ..core.errors import InfrastructureNotFoundError, StackAlreadyExistsError, StackOperationError
+from ..core import names
+from ..core.errors import (
+    InfrastructureNotFoundError,
+    StackAlreadyExistsError,
+    StackOperationError,
+    ValidationError,
+)
 from ..core.reports import LimiterInfo
 from ..records.version import SCHEMA_VERSION
 from .calls import aws_message, code_of, join_lines
@@ -120,8 +126,23 @@ def describe(aws: Aws, name: str) -> Stack | None:
     return _parse_stack(answer["Stacks"][0])
 
 
+def look_up(aws: Aws, name: str) -> Stack | None:
+    """Return the stack of a table, or None: also for a table whose name no stack can have."""
+    try:
+        names.stack(name)
+    except ValidationError:
+        return None
+    return describe(aws, name)
+
+
+def find_living(aws: Aws, name: str) -> Stack | None:
+    """Return our stack that holds this table, or None; stacks of others and of older versions are left alone."""
+    found = look_up(aws, name)
+    return found if found is not None and found.is_managed and not found.is_dead else None
+
+
 def find_limiters(aws: Aws) -> list[LimiterInfo]:
-    """Return the limiters that are deployed in this account and region, sorted by name."""
+    """Return the limiters that are deployed in this account and region, by any version, sorted by name."""
     stacks = [
         _parse_stack(entry) for page in aws.pages("cloudformation", "describe_stacks") for entry in page["Stacks"]
     ]
@@ -132,7 +153,7 @@ def find_limiters(aws: Aws) -> list[LimiterInfo]:
             last_updated_time=each.updated_at,
         )
         for each in stacks
-        if each.is_managed
+        if each.is_managed or each.older_version
     ]
     return sorted(found, key=lambda each: each.stack_name)
 
@@ -161,8 +182,9 @@ def find_own(aws: Aws, name: str) -> Stack | None:
     found = describe(aws, name)
     if found is not None and found.older_version:
         raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version neither "
-            f"changes nor deletes; nothing was changed. `zae-limiter upgrade --name {name}` moves its table's data.",
+            f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version does not "
+            f"change; nothing was changed. `zae-limiter upgrade --name {name} --release-stack` upgrades its table and "
+            f"deletes the stack without it; then `zae-limiter deploy --name {name} --adopt`.",
             stack_name=name,
         )
     if found is not None and not found.is_managed:

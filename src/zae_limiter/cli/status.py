@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .._version import __version__
-from ..core.errors import RateLimiterUnavailable, VersionError
+from ..core.errors import InfrastructureError, RateLimiterUnavailable, VersionError
 from ..core.reports import Status
 from .commands import Command, Shell, yes_option
 from .deploy import stack_style
@@ -28,9 +28,10 @@ _REMEDY = (
     "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "
     "What an upgrade has left can also be replaced with this version: set limits again, reset buckets."
 )
-_OLDER_STACK = (
-    "the stack is of {}, which this version does not change: its aggregator goes on counting in the old layout. "
-    "Stop it: `aws lambda put-function-concurrency --reserved-concurrent-executions 0 --function-name NAME-aggregator`"
+_OLD_STACK = (
+    "the table belongs to stack {name!r} of {version}. When it is upgraded: `zae-limiter upgrade --name {name} "
+    "--release-stack` deletes that stack without the table, then `zae-limiter deploy --name {name} --adopt`. Never "
+    "delete it otherwise: its template deletes the table."
 )
 _EXAMPLES = 3
 """How many records are named of those that mean something else afterwards."""
@@ -166,7 +167,8 @@ def check(shell: Shell) -> None:
 
     deployed, error, versions, lines = _check_store(shell)
     stragglers = _find_stragglers(shell, deployed) if error is None else None
-    unmoved = [_describe_left(deployed.records_left or 0), _describe_stragglers(stragglers)]
+    running = _find_old_functions(shell)
+    unmoved = [_describe_left(deployed.records_left or 0), _describe_stragglers(stragglers), _describe_running(running)]
     problem = (" ".join(filter(None, unmoved)) or None) if error is None else message(error)
     warning = aggregator_warning(deployed, __version__)
     data = {
@@ -176,6 +178,7 @@ def check(shell: Shell) -> None:
         "client_version": __version__,
         **versions,
         "stragglers": _straggler_data(stragglers),
+        "old_functions": running,
     }
     compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
@@ -205,6 +208,35 @@ def _find_stragglers(shell: Shell, deployed: Deployed) -> Stragglers | None:
     from ..runtime.blocking import run
 
     return run(find_stragglers(store, deployed))
+
+
+def _find_old_functions(shell: Shell) -> list[str]:
+    """Return the functions of an older version's stack that read the table's stream, as far as that can be read."""
+    from ..stores.dynamodb.store import DynamoStore
+
+    store = shell.repository().store
+    if not isinstance(store, DynamoStore):
+        return []
+    from ..aws.calls import Aws
+    from ..aws.old_stack import find_old_stack
+
+    options = store.client.options
+    try:
+        with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
+            old = find_old_stack(aws, options.table)
+    except InfrastructureError:
+        return []
+    return [] if old is None else list(old.running.values())
+
+
+def _describe_running(functions: list[str]) -> str | None:
+    """Return what to do about functions of an older version that go on, or None if there are none."""
+    if not functions:
+        return None
+    return (
+        f"The function {', '.join(functions)} of zae-limiter 0.x still writes into the buckets of this table. "
+        "`zae-limiter upgrade` stops it."
+    )
 
 
 def _describe_stragglers(found: Stragglers | None) -> str | None:
@@ -238,13 +270,17 @@ def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str,
 @click.option("--lambda-only", is_flag=True, help="Only update the aggregator's code.")
 @click.option("--force", is_flag=True, help="Check everything, even if the versions match.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
+@click.option("--release-stack", is_flag=True, help="Then delete the stack of an older version, without its table.")
 @click.option("--leave-refused", is_flag=True, help="Leave records where they are that cannot be upgraded.")
 @yes_option
-def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, leave_refused: bool, yes: bool) -> int:
+def upgrade(
+    shell: Shell, lambda_only: bool, force: bool, dry_run: bool, release_stack: bool, leave_refused: bool, yes: bool
+) -> int:
     """Upgrade an older table to this version: shape, stack, aggregator, data.
 
     Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
-    can open the table. Data from before namespaces are moved to --namespace.
+    can open the table. Data from before namespaces are moved to --namespace. The function of an older version's stack
+    is stopped first; --release-stack deletes that stack last and keeps the table, for `deploy --adopt`.
 
     If a record cannot be upgraded with its meaning, nothing is changed and the exit code is 25; with --leave-refused
     the others are upgraded, and the exit code is the same, also of later upgrades while such records are left.
@@ -267,27 +303,30 @@ def upgrade(shell: Shell, lambda_only: bool, force: bool, dry_run: bool, leave_r
     with Aws(options.region, options.endpoint_url, options.profile) as aws:
         work = Upgrade(aws, store, shell.namespace)
         with show_upgrade(quiet=shell.as_json) as watch:
-            plan = work.plan(force=force, lambda_only=lambda_only, watch=watch)
+            plan = work.plan(force=force, lambda_only=lambda_only, watch=watch, release_stack=release_stack)
         refused = len(plan.refused)
         stops = dry_run or plan.is_empty or bool(refused and not leave_refused)
         if stops or not shell.as_json:
-            _show_plan(shell, plan)
+            _show_plan(shell, plan, force)
         if stops:
             if refused and not shell.as_json:
                 note(f"{spell_count(refused, 'record')} cannot be upgraded, {_REMEDY}")
+            elif not (plan.is_empty or shell.as_json):
+                note("nothing was changed: this is what an upgrade would do")
             return REFUSED if refused else 0
         shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
         with show_upgrade(quiet=shell.as_json) as watch:
             done = work.run(plan, lambda_only=lambda_only, watch=watch)
     left = 0 if done.data is None else len(done.data.refused)
-    shell.show(_data(plan, done), _summary(done))
+    shell.show(_data(plan, done), _summary(plan, done))
     if left and not shell.as_json:
         note(f"left where they were: {spell_count(left, 'record')}; `zae-limiter check` tells until they are gone")
     return REFUSED if left else 0
 
 
-def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
-    rows = [("table", step) for step in plan.table]
+def _show_plan(shell: Shell, plan: UpgradePlan, force: bool) -> None:
+    rows = [("old function", f"stop {name}: it no longer reads the table's stream") for name in plan.functions]
+    rows += [("table", step) for step in plan.table]
     if plan.stack:
         rows.append(("stack", "update its template"))
     if plan.code:
@@ -301,10 +340,13 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
         rows += [(kind, f"{todo} {count:,}") for kind, count, todo in found if count]
     if plan.version:
         rows.append(("version record", "write it"))
+    if plan.release:
+        rows.append(("old stack", "delete it, but for the table and the archive"))
     refused = plan.refused
     stragglers = _describe_stragglers(plan.stragglers)
     notes = [] if stragglers is None else [stragglers]
-    notes += [] if plan.older_stack is None else [_OLDER_STACK.format(plan.older_stack)]
+    old = plan.old_stack
+    notes += [] if old is None else [_OLD_STACK.format(name=old.stack.name, version=old.version)]
     notes += [_describe_change(change) for change in plan.changes]
     notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
@@ -312,8 +354,9 @@ def _show_plan(shell: Shell, plan: UpgradePlan) -> None:
     idle = (
         "Nothing can be done: what is left cannot be upgraded."
         if refused
-        else "Everything is up to date: nothing to do. With --force every record is looked at."
+        else "Everything is up to date: nothing to do."
     )
+    idle += "" if force or refused else " With --force every record is looked at."
     text = Grid(("what", "to do"), rows) if rows else idle
     shell.show(_data(plan, None), text, *notes)
 
@@ -324,8 +367,9 @@ def _describe_change(change: Change) -> str:
     return f"changes: {change.what} ({change.records:,}: {', '.join(change.keys[:_EXAMPLES])}{more})"
 
 
-def _summary(done: UpgradeResult) -> Grid:
-    rows = [("table", step) for step in done.table]
+def _summary(plan: UpgradePlan, done: UpgradeResult) -> Grid:
+    rows = [("old function", f"{name} stopped") for name in plan.functions]
+    rows += [("table", step) for step in done.table]
     rows += [(what, state) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state]
     refused = 0
     if done.data is not None:
@@ -335,6 +379,7 @@ def _summary(done: UpgradeResult) -> Grid:
         if done.data.superseded:
             rows.append(("record", f"{done.data.superseded:,} replaced by newer ones"))
         refused = len(done.data.refused)
+    rows += [("old stack", "deleted; next: `zae-limiter deploy --adopt`")] if plan.release else []
     cells = [(what, Cell(text, "green")) for what, text in rows]
     if refused:
         cells.append(("record", Cell(f"{refused:,} left where they are", "yellow")))
@@ -359,5 +404,7 @@ def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any
         "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
         "changes": [] if plan is None else [change._asdict() for change in plan.changes],
         "stragglers": _straggler_data(None if plan is None else plan.stragglers),
-        "older_stack": None if plan is None else plan.older_stack,
+        "older_stack": None if plan is None or plan.old_stack is None else plan.old_stack.version,
+        "old_functions": [] if plan is None else list(plan.functions),
+        "release_stack": plan is not None and plan.release,
     }

@@ -41,7 +41,7 @@ class HistoryOperations(Operations):
         names.audit_subject(entity_id)
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
-            names.text(start_event_id, "start_event_id")
+            names.stored_id(start_event_id, "start_event_id")
         deadline = (await self._deadline()).for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)

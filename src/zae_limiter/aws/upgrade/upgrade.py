@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..._version import __version__
-from ...core import names
-from ...core.errors import InfrastructureNotFoundError, StackOperationError, ValidationError
+from ...core.errors import InfrastructureNotFoundError, StackOperationError
 from ...records import keys, namespace, version
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.table import missing_steps, reshape
 from .. import deployment, package, stack
 from ..calls import Aws
+from ..old_stack import OldStack, find_old_stack, release_table, stop_functions
+from ..stack import FollowOptions
 from ..template import function_name
 from .runner import MoveReport, Runner, count_left, is_unfinished
 from .stragglers import Stragglers, find_stragglers, join_resources
@@ -46,8 +47,10 @@ class UpgradePlan(NamedTuple):
     """Whether the version record is to be written."""
     stragglers: Stragglers = Stragglers()
     """What clients from before namespaces have written after an upgrade."""
-    older_stack: str | None = None
-    """The version before 1.0 whose stack holds the table, and whose aggregator goes on."""
+    old_stack: OldStack | None = None
+    """The stack of a version before 1.0 that holds the table. Its functions are stopped."""
+    release: bool = False
+    """Whether that stack is deleted, without the table."""
 
     @property
     def refused(self) -> dict[Key, str]:
@@ -60,9 +63,15 @@ class UpgradePlan(NamedTuple):
         return () if self.data is None else self.data.changes
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of an older stack that are stopped."""
+        return () if self.old_stack is None else tuple(self.old_stack.running.values())
+
+    @property
     def is_empty(self) -> bool:
         """Whether everything is up to date."""
-        return not (self.table or self.stack or self.code or self.version or (self.data and not self.data.is_empty))
+        own = self.table or self.stack or self.code or self.version or (self.data and not self.data.is_empty)
+        return not (own or self.functions or self.release)
 
 
 class UpgradeResult(NamedTuple):
@@ -98,20 +107,17 @@ class Upgrade:
         self._name = store.client.table
         self._namespace_name = namespace_name
 
-    def plan(self, *, force: bool, lambda_only: bool, watch: UpgradeProgress) -> UpgradePlan:
-        """Return what is out of date and change nothing. ``force`` ignores what the version records say."""
+    def plan(
+        self, *, force: bool, lambda_only: bool, watch: UpgradeProgress, release_stack: bool = False
+    ) -> UpgradePlan:
+        """Return what is out of date and change nothing.
+
+        ``force`` ignores what the version records say; ``release_stack`` deletes a stack of an older version.
+        """
         watch.step("looking at the table")
         shape = tuple(run(missing_steps(self._store.client)))
-        found = self._stack()
-        outdated_code = False
-        if found is not None and deployment.options_of(found).enable_aggregator:
-            function = function_name(self._name)
-            deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not package.is_current(deployed)
-            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
-                if lambda_only:
-                    raise _code_in_s3(function)
-                outdated_code = False
+        found = stack.find_living(self._aws, self._name)
+        outdated_code = self._has_outdated_code(found, lambda_only)
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
@@ -123,19 +129,35 @@ class Upgrade:
             current = current and left == len(data.refused)
         outdated = found is not None and found.tags.get(stack.VERSION_TAG) != __version__
         renew = outdated or (force and found is not None)
-        other = None if found else self._any_stack()
-        older = None if other is None else other.older_version
-        return UpgradePlan(() if found else shape, renew, outdated_code, data, not current, stragglers, older)
+        old = None if found else find_old_stack(self._aws, self._name)
+        release = release_stack and old is not None
+        table = () if found else shape
+        return UpgradePlan(table, renew, outdated_code, data, not current, stragglers, old, release)
+
+    def _has_outdated_code(self, found: Stack | None, lambda_only: bool) -> bool:
+        """Return whether our aggregator has other code that is to be uploaded."""
+        outdated_code = False
+        if found is not None and deployment.options_of(found).enable_aggregator:
+            function = function_name(self._name)
+            deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
+            outdated_code = not package.is_current(deployed)
+            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
+                if lambda_only:
+                    raise _code_in_s3(function)
+                outdated_code = False
+        return outdated_code
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
-        found = self._stack()
+        found = stack.find_living(self._aws, self._name)
         if lambda_only:
             options = deployment.options_of(self._aggregator_of(found))
             watch.step("renewing the aggregator")
             uploaded = package.upload(self._aws, self._name)
             deployment.stamp(self._aws, self._name, options)
             return UpgradeResult(code=uploaded)
+        if plan.old_stack is not None:
+            stop_functions(self._aws, plan.old_stack)
         table = tuple(run(reshape(self._store.client, watch.step))) if plan.table and found is None else ()
         made = None
         if found is not None and (plan.stack or plan.code):
@@ -147,20 +169,10 @@ class Upgrade:
             data = self._move(watch, resources=plan.data.resources)
         if plan.version:
             run(self._store.commit([version.stamp(version.Deployed()), version.refuse_older()]))
+        if plan.release and plan.old_stack is not None:
+            watch.step("deleting the old stack without its table")
+            release_table(self._aws, plan.old_stack, FollowOptions(watch.event))
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
-
-    def _stack(self) -> Stack | None:
-        """Return our stack that holds the table, or None if it was created without one."""
-        found = self._any_stack()
-        return found if found is not None and found.is_managed and not found.is_dead else None
-
-    def _any_stack(self) -> Stack | None:
-        """Return the stack of the table's name, or None; there is none for a name that no stack can have."""
-        try:
-            names.stack(self._name)
-        except ValidationError:
-            return None
-        return stack.describe(self._aws, self._name)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None or not deployment.options_of(found).enable_aggregator:
