@@ -43,8 +43,12 @@ _MAX_UNITS = 1e6
 """No request costs as much; an answer that says so is not believed."""
 _READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
 _MEGABYTE = 1024 * 1024
-_MAX_BODIES = {"Query": 8, "Scan": 8, "TransactWriteItems": 16, "BatchWriteItem": 16, "BatchGetItem": 24}
-"""The megabytes of an answer: DynamoDB's own limits (1, 1, 4, 16 and 16), and as much again or more for their JSON.
+_MAX_BODIES = {
+    **dict.fromkeys(("Query", "Scan"), 8 * _MEGABYTE),
+    **dict.fromkeys(("TransactWriteItems", "BatchWriteItem"), 16 * _MEGABYTE),
+    "BatchGetItem": 24 * _MEGABYTE,
+}
+"""The bytes of an answer: what DynamoDB allows (1 MB, 4 MB for a transaction, 16 MB for a batch), with room for JSON.
 
 Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`.
 """
@@ -225,7 +229,7 @@ class Client:
         elif self._timer() >= self._credentials.due_at:
             self._credentials.renew()
         retry.signed_with = credentials
-        settings, clock = self._settings or self.settings, self.clock
+        settings, clock, most = self._settings or self.settings, self.clock, _MAX_BODIES.get(operation, MAX_BODY)
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
@@ -234,7 +238,6 @@ class Client:
         data = request_bytes(settings.target, headers | settings.proxy_headers, body)
         self.stats.count(operation, bytes_sent=len(data))
         try:
-            most = _MAX_BODIES[operation] * _MEGABYTE if operation in _MAX_BODIES else MAX_BODY
             answer = await self.connections.post(settings.endpoint, data, deadline - self._timer(), most)
         except NotSent as error:
             raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
