@@ -194,9 +194,10 @@ class EntityOperations(CreditOperations):
             check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
             image = await self._require_record(above, key, deadline)
-            guard = Guard("version", "=", image["version"])
+            found = entity.decode(image)
+            guard = Guard("version", "=", found.version)
             writes.append(Write(key, (guard,), add={} if writes else {entity.CHILDREN: 1}))
-            above = image.get("parent_id")
+            above = found.parent_id
         return writes
 
     async def _plan_move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
@@ -218,7 +219,10 @@ class EntityOperations(CreditOperations):
             rows = [row for query in queries for row in await self._backend.collect(query, deadline)]
             if not rows:
                 return height
-            height, level = height + 1, [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
+            height, level = (
+                height + 1,
+                [entity.decode(image).id for _, image in rows if image.get(entity.CHILDREN, 0) > 0],
+            )
         return height
 
 

@@ -180,9 +180,11 @@ class _UsageFilter(NamedTuple):
 
     def matches(self, image: Image) -> bool:
         """Return whether a record is wanted; one of an older layout, which no upgrade could move, has another unit."""
-        begun = image.get("window_start", "")
+        if "window_end" not in image:
+            return False
+        begun = usage.inspect(image)["window_start"]
         inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
-        return inside and "window_end" in image and self.window_type in (None, image["window"])
+        return inside and self.window_type in (None, image["window"])
 
     def buckets(self, ns: str) -> Query:
         """Return the range of the buckets whose usage is wanted."""
