@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import audit
 
 from .report import print_failure
@@ -57,7 +58,7 @@ def _line(event: ExpiredEvent) -> str:
 def _fields(event: ExpiredEvent) -> dict[str, Any]:
     try:
         return asdict(audit.decode(event.image))
-    except KeyError:
+    except CorruptRecordError:
         return event.image
 
 

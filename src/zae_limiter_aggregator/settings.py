@@ -1,4 +1,4 @@
-"""AggregatorSettings of the function, from its environment."""
+"""The settings of the function, read from its environment."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from tests.cli.terminal import run
 from tests.support.aws import engine
 from tests.support.deadlines import PATIENCE
 from tests.support.paths import ROOT
+from tests.support.scripted_server import ScriptedServer, reply
 from zae_limiter import (
     AccessDeniedError,
     InfrastructureNotFoundError,
@@ -243,6 +244,18 @@ TRANSLATIONS: list[tuple[Exception, type[ZAELimiterError]]] = [
 
 
 NAMES = [f"{code_of(error) or type(error).__name__} {number}" for number, (error, _) in enumerate(TRANSLATIONS)]
+
+
+def test_what_botocore_cannot_parse_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in engine.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with ScriptedServer() as server, Aws("us-east-1", server.url) as aws:
+        server.script.extend([reply(b"<oops", 400, headers=("content-type: text/xml",))] * 9)
+        with pytest.raises(RateLimiterUnavailable, match="cloudformation:DescribeStacks"):
+            aws.call("cloudformation", "describe_stacks")
+        server.script.extend([reply(b"<oops", 400, headers=("content-type: text/xml",))] * 9)
+        with pytest.raises(RateLimiterUnavailable, match="cloudformation:DescribeStacks"):
+            list(aws.pages("cloudformation", "describe_stacks"))
 
 
 @pytest.mark.parametrize(("error", "kind"), TRANSLATIONS, ids=NAMES)

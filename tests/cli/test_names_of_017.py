@@ -243,7 +243,10 @@ def test_commands_that_are_gone_say_what_to_use(line: str, text: str) -> None:
     ("line", "text"),
     [
         ("entity set-limits key -l rpm:5 --soft tpm", "'tpm' is no limit of -l"),
-        ("entity set-parent key", "Nothing to change"),
+        ("entity set-parent key", "Nothing to change: pass --parent or --none."),
+        ("entity update key", "Nothing to change: pass --display-name"),
+        ("deploy --name my-app -t team=a -t team=b", "'team' is passed more than once"),
+        ("entity update key -m plan=a -m plan=b", "'plan' is passed more than once"),
         ("entity set-parent key --parent org --none", "cannot be combined"),
         ("audit list key -e key", "Pass one of"),
     ],
@@ -252,6 +255,18 @@ def test_bad_combinations_are_usage_errors(line: str, text: str) -> None:
     result = type_line(line, ZAE_LIMITER_URL="memory://")
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+def test_an_empty_list_says_of_what(folder: Path) -> None:
+    url = f"sqlite:///{folder / 'limits.db'}"
+    for line, text in (("", "of its own."), (" --with-custom-limits nix", "of its own for nix.")):
+        assert text in type_line(f"entity list{line}", ZAE_LIMITER_URL=url).stderr
+
+
+def test_the_days_of_recovery_may_be_none(aws: dict[str, str]) -> None:
+    result = type_line("deploy --name my-app --pitr-recovery-days -1", **aws)
+    assert result.exit_code != 0
+    assert "from 1 to 35; None (0 on the command line) for none" in " ".join(result.stderr.split())
 
 
 def test_soft_makes_the_named_limits_soft(folder: Path) -> None:

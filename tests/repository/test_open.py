@@ -136,6 +136,34 @@ def test_without_a_place_it_is_the_stack_of_the_usual_name(face: Face) -> None:
         face(face.Repository.connect(region=REGION, endpoint_url=engine.endpoint()))
 
 
+def test_a_builder_that_is_for_aws_uses_the_stack_of_the_usual_name(face: Face) -> None:
+    stack = "zae-limiter"
+    try:
+        for builder in (
+            face.Repository.builder().stack(None).stack_options(SMALL),
+            face.Repository.builder(),
+            face.Repository.builder().stack_options(lambda_architecture="arm64"),
+        ):
+            repository = face(builder.region(REGION).endpoint_url(engine.endpoint()).build())
+            assert (repository.stack_name, repository.region) == (stack, REGION)
+            assert face(repository.get_version_record())["lambda_version"] is None, "there is no aggregator"
+            face(repository.close())
+    finally:
+        face(face.Repository(stack, REGION, engine.endpoint()).delete_stack())
+    assert face(face.Repository.builder().build()).capabilities.name == "memory"
+
+
+def test_a_missing_table_is_not_available(face: Face, name: str) -> None:
+    limiter = face.RateLimiter(name=name, region=REGION, endpoint_url=engine.endpoint())
+    assert face(limiter.is_available()) is False
+    lease = limiter.acquire("key", "gpt-4", {"rpm": 1}, [RPM], on_unavailable="allow")
+    with pytest.raises(InfrastructureNotFoundError):
+        face.run(lease.__aenter__ if hasattr(lease, "__aenter__") else lease.__enter__)
+    face(limiter.close())
+    with pytest.raises(RateLimiterClosedError):
+        face(limiter.is_available())
+
+
 def test_open_deploys_what_is_missing_and_changes_nothing_that_is_there(face: Face, name: str) -> None:
     repository = face(face.Repository.open("tenant-a", **where(name), stack_options=SMALL))
     assert status(name) == "CREATE_COMPLETE"

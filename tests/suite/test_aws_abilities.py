@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.support.aws import abilities, engine, plain
+from tests.support.scripted_server import ScriptedServer, refusal
 from zae_limiter.aws.calls import Aws
 from zae_limiter.stores.dynamodb.credentials import Credentials
 
@@ -38,10 +39,32 @@ def test_an_ability_that_is_missing_is_noticed(ability: str) -> None:
     """An engine that answers nothing but ``{}`` can do nothing."""
 
     class Nothing(abilities.Probe):
+        patience = 0.0
+
         def call(self, operation: str, **request: object) -> dict[str, object]:
             return {}
 
     assert not (abilities.ESSENTIAL | abilities.FURTHER)[ability](Nothing(None, "t"))  # type: ignore[arg-type]
+
+
+def test_an_index_may_lag_behind() -> None:
+    class Slow(abilities.Probe):
+        looks = 0
+
+        def call(self, operation: str, **request: object) -> dict[str, object]:
+            self.looks += operation == "Query"
+            return {"Items": [dict.fromkeys(("GSI2PK", "GSI2SK", "PK", "SK"))] if self.looks > 2 else []}
+
+    assert abilities.has_indexes(Slow(None, "t"))  # type: ignore[arg-type]
+
+
+def test_an_engine_that_cannot_be_used_is_told_with_what_to_set() -> None:
+    with ScriptedServer() as server, contextlib.closing(plain.Plain(server.url)) as direct:
+        server.script.append(refusal("UnrecognizedClientException", "The security token is invalid."))
+        with pytest.raises(engine.EngineMissing, match=r"token is invalid.*AWS_SECRET_ACCESS_KEY and AWS_REGION"):
+            direct.table("any")
+    with contextlib.closing(plain.Plain(server.url)) as direct, pytest.raises(engine.EngineMissing, match=engine.URL):
+        direct.table("any")
 
 
 def test_set_up_calls_are_signed_as_a_strict_engine_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,3 +51,17 @@ def test_what_the_cdk_stack_names_is_in_the_template(template: Any) -> None:
 @pytest.mark.parametrize("name", ["CodeS3Bucket", "KmsKeyArn", "PitrRecoveryDays"])
 def test_names_are_told_apart(name: str) -> None:
     assert terraform.variable_name(name).replace("_", "") == name.lower()
+
+
+def test_new_stacks_of_other_tools_have_the_region_in_their_names(template: Any) -> None:
+    """The template's own default keeps the names of stacks that its former versions made."""
+    assert template["Parameters"]["RegionInIamNames"]["Default"] == "false"
+    module = (terraform.MODULE / "parameters.tf").read_text(encoding="utf-8")
+    variable = module.partition('variable "region_in_iam_names" {')[2].partition("}")[0]
+    assert re.search(r"default += true", variable)
+    assert 'given["RegionInIamNames"] = "true"' in CDK.read_text(encoding="utf-8")
+
+
+def test_stacks_of_other_tools_say_whose_they_are() -> None:
+    assert f'{terraform.OURS} = "Terraform"' in (terraform.MODULE / "main.tf").read_text(encoding="utf-8")
+    assert f'given["{terraform.OURS}"] = "CDK"' in CDK.read_text(encoding="utf-8")

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, ValidationError
-from ..core.stack_options import StackOptions
+from ..core.stack_options import check_stack_options
 from . import deployment, package, stack
 from .calls import Aws
 from .template import function_name as aggregator_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from ..core.stack_options import StackOptions
 
 T = TypeVar("T")
 
@@ -38,7 +40,8 @@ class SyncStackManager:
 
         Without ``wait`` it is only begun, and the code of the aggregator is not uploaded.
         """
-        options = deployment.keep_guards(self._aws, self.stack_name, stack_options or StackOptions())
+        given = check_stack_options(stack_options)
+        options = deployment.keep_guards(self._aws, self.stack_name, given)
         deployment.deploy(self._aws, self.stack_name, options, wait=wait)
         return self._describe()
 

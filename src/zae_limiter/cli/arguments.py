@@ -307,7 +307,18 @@ def costs_option(*names: str, help: str) -> Decorator:
 def pairs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
     settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}
-    return _make_option(parse_pair, *names, callback=lambda ctx, param, pairs: dict(pairs) or None, **settings)
+    return _make_option(parse_pair, *names, callback=_collect_pairs, **settings)
+
+
+def _collect_pairs(
+    ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, str]]
+) -> dict[str, str] | None:
+    """Return the pairs as a dict, None for none. Raise a usage error for a key that is passed twice."""
+    made = dict(pairs)
+    for key in made:
+        if sum(key == other for other, _ in pairs) > 1:
+            raise click.BadParameter(f"{key!r} is passed more than once; keep one of them.", ctx, param)
+    return made or None
 
 
 def moment_option(*names: str, help: str) -> Decorator:

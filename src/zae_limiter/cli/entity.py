@@ -89,7 +89,9 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
     if given.get("name") == "":
         given["name"] = None
     if not given.keys() - {"expected_version", "principal"}:
-        raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
+        moving = click.get_current_context().info_name == "set-parent"
+        known = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
+        raise click.UsageError(f"Nothing to change: pass {known}.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
 
@@ -330,7 +332,8 @@ def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
     data = [{"entity_id": who, "resource": name, "limits": limits} for who, name, limits in found]
     rows = [(who, name, ", ".join(map(spell_limit, limits))) for who, name, limits in found]
-    shell.show(data, Grid(("entity", "resource", "limits"), rows, "No entity has limits of its own."))
+    where = "" if resource is None else f" for {resource}"
+    shell.show(data, Grid(("entity", "resource", "limits"), rows, f"No entity has limits of its own{where}."))
     if len(first) > most:
         note(f"there are more than {most}; raise --most.")
 

@@ -100,6 +100,13 @@ def text(value: object, field: str) -> str:
     return value
 
 
+def stored_id(value: object, field: str) -> str:
+    """Check an id that this library has made: a text that is not empty."""
+    if not text(value, field):
+        raise ValidationError(field, value, "must not be empty; pass an id as a listing returns it")
+    return str(value)
+
+
 def principal(value: object) -> None:
     """Check who makes a change: a text, or nobody."""
     if value is not None:

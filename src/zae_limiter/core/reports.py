@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .bucket import MILLI, Rule
-from .limit import whole
+from .limit import Limit, whole
 from .validation import ValidationError
 from .values import LimitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .limit import Limit
 
 ORDERS = ("used", "left", "rate")
 MOST_RECORDS = 1_000_000
@@ -143,6 +141,8 @@ class BucketState:
     @classmethod
     def from_limit(cls, entity_id: str, resource: str, limit: Limit, now_ms: int) -> BucketState:
         """Return the full bucket of a limit as of ``now_ms``."""
+        if not isinstance(limit, Limit):
+            raise ValidationError("limit", limit, "must be a Limit")
         capacity, amount, period_ms, *_ = Rule.of(limit)
         calendar = limit.calendar
         text, start_ms = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)

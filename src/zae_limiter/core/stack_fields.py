@@ -122,7 +122,8 @@ def check_values(given: Mapping[str, object]) -> None:
     for field, (least, most) in RANGES.items():
         number = least if given[field] is None and field in _OPTIONAL_NUMBERS else as_int(given[field])
         if number is None or not least <= number <= most:
-            raise ValidationError(field, given[field], f"must be a whole number from {least} to {most}")
+            none = "; None (0 on the command line) for none" if field in _OPTIONAL_NUMBERS else ""
+            raise ValidationError(field, given[field], f"must be a whole number from {least} to {most}{none}")
     for field, choices in CHOICES.items():
         if given[field] not in choices:
             raise ValidationError(field, given[field], f"must be {' or '.join(choices)}")

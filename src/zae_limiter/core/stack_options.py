@@ -22,6 +22,21 @@ def function_name(stack_name: str) -> str:
     return f"{stack_name}-aggregator"
 
 
+def check_stack_options(given: object) -> StackOptions:
+    """Return the given options; None for the defaults. Raise `ValidationError` for anything else."""
+    if given is None:
+        return StackOptions()
+    if not isinstance(given, StackOptions):
+        raise ValidationError("stack_options", given, "must be StackOptions(...)")
+    return given
+
+
+def warn_provisioner(stacklevel: int) -> None:
+    """Warn that the stack has no provisioner; ``stacklevel`` is as `warnings.warn` counts it."""
+    reason = "a stack has no provisioner; `zae-limiter limits apply` applies limits files"
+    warnings.warn(f"enable_provisioner has no effect: {reason}.", DeprecationWarning, stacklevel=stacklevel)
+
+
 @dataclass(frozen=True, slots=True)
 class StackOptions:
     """The options of a CloudFormation deployment.
@@ -122,8 +137,7 @@ class StackOptions:
     def __post_init__(self, enable_provisioner: bool) -> None:
         """Convert whole numbers of any type to int. Raise `ValidationError` for what could not be deployed."""
         if enable_provisioner is not True:
-            text = "enable_provisioner has no effect: a stack has no provisioner. `zae-limiter limits` applies limits."
-            warnings.warn(text, DeprecationWarning, stacklevel=3)
+            warn_provisioner(stacklevel=4)
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         stack_fields.check_values(given)
         for name, value in given.items():

@@ -75,6 +75,13 @@ def as_int(value: object) -> int | None:
         return None
 
 
+def flag(field: str, value: object) -> bool:
+    """Return a switch. Raise `ValidationError` unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ValidationError(field, value, "must be True or False")
+    return value
+
+
 def seconds(field: str, value: object, *, zero: bool) -> float:
     """Return a duration in seconds.
 

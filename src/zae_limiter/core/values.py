@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .validation import ValidationError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from .limit import Limit
@@ -203,9 +205,14 @@ class AuditEvent:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AuditEvent:
-        """Return the event of a dictionary made by `to_dict`. Raise KeyError if a field is missing."""
-        required = (data["event_id"], data["timestamp"], data["action"], data["entity_id"])
-        return cls(*required, data.get("principal"), data.get("resource"), data.get("details") or {})
+        """Return the event of a dictionary made by `to_dict`. Raise `ValidationError` if a field is missing."""
+        if not isinstance(data, Mapping):
+            raise ValidationError("data", data, "must be a dictionary made by AuditEvent.to_dict")
+        for name in ("event_id", "timestamp", "action", "entity_id"):
+            if not isinstance(data.get(name), str):
+                reason = "must be a text; pass a dictionary made by AuditEvent.to_dict"
+                raise ValidationError(name, data.get(name), reason)
+        return cls(**{name: data[name] for name in cls.__match_args__ if data.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)

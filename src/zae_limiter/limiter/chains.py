@@ -117,13 +117,16 @@ class Chains:
         if len(missing) < 2 or not self._cache.ttl_ms or self._backend.store.capabilities.instant:
             return
         ns = await self._backend.ns(deadline)
+        seen: set[tuple[str, str]] = set()
         for _ in range(MAX_DEPTH):
             buckets = [keys.bucket(ns, *pair) for pair in missing]
             unseen = [key for key in buckets if self._last_seen.of(key).image is None]
-            missing, images = await read_policies(self._backend, ns, missing, unseen, deadline)
+            seen |= missing
+            above, images = await read_policies(self._backend, ns, missing, unseen, deadline)
             for key, image in images.items():
                 if image is not None:
                     self._last_seen.of(key).show(bucket.inspect(key, image), self._backend.clock.now_ms())
+            missing = above - seen
             if not missing:
                 return
 
@@ -203,19 +206,15 @@ class Chains:
         return chain
 
     async def _resolve(
-        self,
-        entity_id: str,
-        resource: str,
-        given: Override | None,
-        versions: dict[str, int],
-        deadline: Deadline,
+        self, entity_id: str, resource: str, given: Override | None, versions: dict[str, int], deadline: Deadline
     ) -> Chain:
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
-        policies: list[Policy] = []
+        policies: dict[str, Policy] = {}
         who: str | None = entity_id
-        while who is not None and len(policies) < MAX_DEPTH:
+        # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
+        while who is not None and who not in policies and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
             last = self._last_seen.of(key)
             extra = None if last.image or self._backend.has_records else key
@@ -233,11 +232,13 @@ class Chains:
                 found = LevelShards(home, (home,))
                 is_split = last.image is not None and home.is_outgrown
                 levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
-            policies.append(policy)
+            policies[who] = policy
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
-        self.system_policy = policies[0].on_unavailable
-        until_ms = [*(policy.valid_until_ms for policy in policies), *(each.home.level.in_force[1] for each in levels)]
+        self.system_policy = policies[entity_id].on_unavailable
+        until_ms = [each.valid_until_ms for each in policies.values()] + [
+            each.home.level.in_force[1] for each in levels
+        ]
         chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import seconds, whole
+from ..core.validation import flag
 from ..forks import after_fork
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
@@ -92,7 +93,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
         self._clock = self._backend.clock
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
-        self._speculative = speculative_writes
+        self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
         self._options = OptionChecks(self._backend.store.capabilities, on_unavailable, self._timeout, atomic)
         self._chains = Chains(self._backend, multiplier)

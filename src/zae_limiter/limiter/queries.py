@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, overload
 from ..core import names
 from ..core.bucket import MILLI, balance
 from ..core.decide import refusal, statuses, wait_for
-from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ResourceDisabled, ValidationError
-from ..core.limit import Limit
+from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisabled, ValidationError, VersionError
+from ..core.limit import Limit, seconds
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..repository.backend import Operations
@@ -205,11 +205,12 @@ class QueryOperations(Operations):
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
     async def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers within ``timeout`` seconds."""
+        """Return whether the store can be used and answers within ``timeout`` seconds."""
+        limit = seconds("timeout", timeout, zero=False)
         self._backend.runtime.check_running()
         try:
-            await self._backend.read([keys.namespace(self._backend.namespace_name)], await self._backend.begin(timeout))
-        except RateLimiterUnavailable:
+            await self._backend.read([keys.namespace(self._backend.namespace_name)], await self._backend.begin(limit))
+        except (InfrastructureError, VersionError):
             return False
         return True
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from ..core.values import AuditEvent
 from . import keys
 from .algebra import ABSENT, Image, Write, drop_none
+from .fields import read_fields
 
 _REQUIRED = ("event_id", "timestamp", "action", "entity_id")
 _OPTIONAL = ("principal", "resource")
@@ -27,6 +28,7 @@ def record(ns: str, event: AuditEvent, expires_at_ms: int | None) -> Write:
 
 
 def decode(image: Image) -> AuditEvent:
-    """Return the event that a record describes. Raise KeyError if a required attribute is missing."""
-    texts = {attr: image[attr] for attr in _REQUIRED} | {attr: image.get(attr) for attr in _OPTIONAL}
-    return AuditEvent(**texts, details=deepcopy(image.get("details") or {}))
+    """Return the event that a record describes. Raise `CorruptRecordError` if it is damaged."""
+    optional = {**dict.fromkeys(_OPTIONAL, str), "details": dict}
+    found = read_fields("audit", image, dict.fromkeys(_REQUIRED, str), optional)
+    return AuditEvent(**found | {"details": deepcopy(found["details"] or {})})

@@ -8,9 +8,12 @@ from typing import Any
 from ..core.values import Entity
 from . import keys
 from .algebra import Image, drop_none
+from .fields import read_fields
 
 CHILDREN = "children"
 """How many entities have it as their parent: kept by their commits, so that a parent cannot vanish under a child."""
+
+_OPTIONAL = {"name": str, "parent_id": str, "cascade": bool, "metadata": dict, "created_at": str, "version": int}
 
 
 def encode(ns: str, entity: Entity) -> dict[str, Any]:
@@ -32,13 +35,21 @@ def encode(ns: str, entity: Entity) -> dict[str, Any]:
 
 
 def decode(image: Image) -> Entity:
-    """Return the entity that a record describes."""
+    """Return the entity that a record describes. Raise `CorruptRecordError` if it is damaged."""
+    found = read_fields("entity", image, {"entity_id": str}, _OPTIONAL)
+    version = found["version"]
     return Entity(
-        id=image["entity_id"],
-        name=image.get("name"),
-        parent_id=image.get("parent_id"),
-        cascade=bool(image.get("cascade", False)),
-        metadata=deepcopy(image.get("metadata") or {}),
-        created_at=image.get("created_at", ""),
-        version=image.get("version", 1),
+        id=found["entity_id"],
+        name=found["name"],
+        parent_id=found["parent_id"],
+        cascade=bool(found["cascade"]),
+        metadata=deepcopy(found["metadata"] or {}),
+        created_at=found["created_at"] or "",
+        version=1 if version is None else version,
     )
+
+
+def inspect(image: Image) -> Image:
+    """Return ``image`` if its attributes have their types, else raise `CorruptRecordError`."""
+    read_fields("entity", image, {}, _OPTIONAL)
+    return image

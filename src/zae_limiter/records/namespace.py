@@ -11,11 +11,15 @@ from typing import Any
 from ..core.values import Namespace
 from . import keys
 from .algebra import ABSENT, Guard, Image, Write, drop_none
+from .fields import read_fields
 from .version import SCHEMA_VERSION, mismatch
 
 ACTIVE = "active"
 DELETED = "deleted"
 PURGING = "purging"
+
+_REQUIRED = dict.fromkeys(("name", "namespace_id", "status", "created_at"), str)
+"""The attributes that are the first fields of a `Namespace`, in their order."""
 
 
 def _attributes(namespace: Namespace) -> dict[str, Any]:
@@ -66,8 +70,10 @@ def end_purge(namespace: Namespace) -> Write:
 
 
 def decode(image: Image) -> Namespace:
-    """Return the namespace of either record. Raise `VersionMismatchError` if a client of an older layout wrote it."""
+    """Return the namespace of either record.
+
+    Raise `VersionMismatchError` if a client of an older layout wrote it, `CorruptRecordError` if it is damaged.
+    """
     if not is_present(image):
         raise mismatch("has a namespace in the older layout of zae-limiter 0.x")
-    known = image["name"], image["namespace_id"], image["status"], image["created_at"]
-    return Namespace(*known, image.get("deleted_at"))
+    return Namespace(*read_fields("namespace", image, _REQUIRED, {"deleted_at": str}).values())

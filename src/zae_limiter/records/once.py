@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import keys
 from .algebra import ABSENT, Image, Key, Write
+from .fields import read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,5 +35,9 @@ def record(
 
 
 def decode(image: Image) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what was asked, the result, and the attributes of the audit record."""
-    return image["asked"], image["result"], image["event"]
+    """Return what was asked, the result, and the attributes of the audit record.
+
+    Raise `CorruptRecordError` if it is damaged.
+    """
+    found = read_fields("idempotency", image, dict.fromkeys(("asked", "result", "event"), dict))
+    return found["asked"], found["result"], found["event"]

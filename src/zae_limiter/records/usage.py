@@ -17,6 +17,7 @@ from ..core.bucket import MILLI
 from ..core.names import USAGE_WINDOWS
 from . import keys
 from .algebra import Guards, Image, Write
+from .fields import read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ OWN = frozenset(("PK", "SK", "entity_id", "resource", "window", "window_start", 
     f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")
 )
 """The attributes that are no counters, whatever limits are called."""
+_TEXTS = dict.fromkeys(("entity_id", "resource", "window", "window_start", "window_end"), str)
 
 
 class Subject(NamedTuple):
@@ -130,6 +132,13 @@ def counters_milli(image: Image) -> dict[str, int]:
 def overdrawn_milli(image: Image) -> dict[str, int]:
     """Return the millitokens by limit that were consumed beyond soft limits, sorted by name, where there are any."""
     return {attr.removeprefix(_OVER): image[attr] for attr in sorted(image) if attr.startswith(_OVER) and image[attr]}
+
+
+def inspect(image: Image) -> Image:
+    """Return ``image`` if it has its texts and numbers, else raise `CorruptRecordError`."""
+    counted = dict.fromkeys([attr for attr in image if attr not in OWN and not attr.startswith(_MARK)], int)
+    read_fields("usage", image, _TEXTS, {**counted, EVENTS: int})
+    return image
 
 
 def decode(image: Image) -> UsageSnapshot:

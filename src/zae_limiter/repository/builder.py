@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import ValidationError
-from ..stores.opening import ENVIRONMENT
+from ..core.validation import flag
 from .configs import check_policy
 from .ignored import warn_ignored
-from .opening import STACK, OpeningOperations, find_namespace, find_store
+from .opening import DEFAULT_STACK, OpeningOperations, find_namespace, find_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,10 +28,18 @@ class StackSettings:
         self._stack_options: StackOptions | None = None
         self._settings: dict[str, Any] = {}
 
-    def stack_options(self, stack_options: StackOptions) -> Self:
-        """Deploy the stack with these options; those that are set one by one replace single ones of them."""
-        self._stack_options = stack_options
-        return self
+    def stack_options(self, stack_options: StackOptions | None = None, **options: Any) -> Self:
+        """Deploy the stack with these options; those that are set one by one replace single ones of them.
+
+        ``options`` are single ones by their names in `StackOptions`, e.g. ``lambda_architecture="arm64"``.
+        """
+        from ..core.stack_options import StackOptions, check_stack_options
+
+        if stack_options is not None:
+            self._stack_options = check_stack_options(stack_options)
+        for unknown in options.keys() - set(StackOptions.__match_args__):
+            raise ValidationError(unknown, options[unknown], "is no option of a stack; see StackOptions")
+        return self._set(**options)
 
     def snapshot_windows(self, value: str) -> Self:
         """Set the kinds of usage windows, separated by commas."""
@@ -124,7 +131,10 @@ class StackSettings:
 
     def enable_provisioner(self, value: bool = True) -> Self:
         """Do nothing but warn: limits files need no function here."""
-        warn_ignored({"enable_provisioner": value})
+        from ..core.stack_options import warn_provisioner
+
+        if value is not False:
+            warn_provisioner(stacklevel=3)
         return self
 
     def _set(self, **setting: Any) -> Self:
@@ -149,13 +159,18 @@ class RepositoryOptions(StackSettings):
         super().__init__()
         self._url: str | Store | None = None
         self._stack: str | None = None
+        self._by_stack = False
         self._options: dict[str, Any] = {}
         self._auto_update = True
-        self._on_unavailable: OnUnavailable | str | None = None
+        self._on_unavailable: OnUnavailable | None = None
 
-    def stack(self, name: str) -> Self:
-        """Use the DynamoDB stack of this name. `build` deploys it if it does not exist, as `Repository.open` does."""
-        self._stack = name
+    def stack(self, name: str | None) -> Self:
+        """Use the DynamoDB stack of this name. `build` deploys it if it does not exist, as `Repository.open` does.
+
+        None is for the stack that `Repository.open` finds by itself, as it is where only a region, an endpoint or
+        options of a stack are set.
+        """
+        self._stack, self._by_stack = name, True
         return self
 
     def url(self, url_or_name: str | Store) -> Self:
@@ -197,12 +212,12 @@ class RepositoryOptions(StackSettings):
 
     def auto_update(self, enabled: bool) -> Self:
         """Upload this version's code to an older aggregator of a `stack`, or not."""
-        self._auto_update = enabled
+        self._auto_update = flag("auto_update", enabled)
         return self
 
     def on_unavailable(self, value: OnUnavailable | str) -> Self:
         """Store what acquires of the namespace do when the store is unavailable: ``allow`` or ``block``."""
-        self._on_unavailable = value
+        self._on_unavailable = check_policy(value)
         return self
 
     def rejection_cache_ttl(self, seconds: float) -> Self:
@@ -226,20 +241,22 @@ class RepositoryOptions(StackSettings):
 
     async def _open(self, kind: Callable[..., R]) -> R:
         """Open a repository of this kind, with its stack and its namespace."""
-        policy = None if self._on_unavailable is None else check_policy(self._on_unavailable)
-        options, stack = self._chosen_options(), self._stack
+        options = self._chosen_options()
         elsewhere = self._url if self._url is not None else self._options.get("name")
-        if stack is None and elsewhere is None and not os.environ.get(ENVIRONMENT):
-            stack = os.environ.get(STACK) or None
         chosen = self._options | {"namespace": find_namespace(self._options.get("namespace"))}
-        if stack is None:
+        if elsewhere is None:
+            repository = kind(find_store(self._stack, None, self._default_store(options)), **chosen)
+            await repository._enter(options, auto_update=self._auto_update)
+        elif self._stack is not None:
+            raise ValidationError("stack", self._stack, f"cannot be combined with {elsewhere!r}; use one of them")
+        else:
             repository = kind(self._url, **chosen, stack_options=options)
             await repository._prepare()
-        elif elsewhere is not None:
-            raise ValidationError("stack", stack, f"cannot be combined with {elsewhere!r}; use one of them")
-        else:
-            repository = kind(find_store(stack, None), **chosen)
-            await repository._enter(options, auto_update=self._auto_update)
-        if policy is not None:
-            await repository._store_policy(policy)
+        if self._on_unavailable is not None:
+            await repository._store_policy(self._on_unavailable)
         return repository
+
+    def _default_store(self, options: StackOptions | None) -> str:
+        """Return the store where neither this nor the environment names one: memory, unless something is for AWS."""
+        given = (options, self._options.get("region"), self._options.get("endpoint_url"))
+        return DEFAULT_STACK if self._by_stack or any(each is not None for each in given) else "memory://"

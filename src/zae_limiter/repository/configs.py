@@ -11,8 +11,9 @@ from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import Access, AuditAction, OnUnavailable
-from ..records import config, keys
+from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query, Write
+from ..records.fields import read_fields
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .cache import Defaults
@@ -74,7 +75,7 @@ async def read_policy(
     valid_until_ms = min(read_ms, defaults.read_ms) + cache.ttl_ms
     if not any(records.values()):
         return _by_default(defaults, valid_until_ms, beside)
-    meta = records[sks[0]] or {}
+    meta = entity.inspect(records[sks[0]] or {})
     configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
     levels = [Stored(each.limits, each.version, each.access, each.cascade) for each in configs]
     resolved = resolve(levels, defaults.resolved, meta.get("version", 0))
@@ -109,10 +110,15 @@ async def read_policies(
         known, oldest_ms = own or ({}, now_ms)
         found = {sk: images[Key(pk, sk)] for sk in sks if Key(pk, sk) in images}
         cache.put(pk, ({**known, **found}, oldest_ms), generation)
-        meta = found.get(sks[0], known.get(sks[0])) or {}
+        meta = entity.inspect(found.get(sks[0], known.get(sks[0])) or {})
         if meta.get("cascade") and meta.get("parent_id"):
             above.add((meta["parent_id"], resource))
     return above, {key: images[key] for key in extra}
+
+
+def _owner(image: Image) -> str:
+    """Return the entity that a config record belongs to. Raise `CorruptRecordError` if it is damaged."""
+    return str(read_fields("config", image, {"entity_id": str})["entity_id"])
 
 
 def _by_default(defaults: Defaults, valid_until_ms: int, extra: Image | None = None) -> Policy:
@@ -259,9 +265,9 @@ class ConfigOperations(Operations):
         deadline, ns = await (self._begin_steps() if limit is None else self._begin())
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
         if limit is None:
-            return [image["entity_id"] for _, image in await self._backend.collect(query, deadline)], None
+            return [_owner(image) for _, image in await self._backend.collect(query, deadline)], None
         page = await self._backend.query(query, deadline)
-        return [image["entity_id"] for _, image in page.items], cursors.encode(page.cursor)
+        return [_owner(image) for _, image in page.items], cursors.encode(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which some entity has limits of its own."""

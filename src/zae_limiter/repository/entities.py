@@ -10,6 +10,7 @@ from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import as_int, whole
 from ..core.names import MAX_DEPTH, check_ancestry
+from ..core.validation import flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
@@ -99,10 +100,12 @@ class EntityOperations(CreditOperations):
             new = replace(old, **changes, version=old.version + 1)
             put = entity.encode(ns, new)
             gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
+            moved = new.parent_id != old.parent_id
+            loss = {entity.CHILDREN: -1} if moved and old.parent_id == entity_id else {}
             writes = [
-                Write(key, (Guard("version", "=", old.version),), put, remove=gone),
+                Write(key, (Guard("version", "=", old.version),), put, add=loss, remove=gone),
                 backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes),
-                *(await self._plan_move(ns, old, new, deadline) if new.parent_id != old.parent_id else ()),
+                *(await self._plan_move(ns, old, new, deadline) if moved else ()),
             ]
             if await backend.commit(writes, deadline):
                 break
@@ -191,16 +194,17 @@ class EntityOperations(CreditOperations):
             check_ancestry(entity_id, ancestors, height)
             key = keys.meta(ns, above)
             image = await self._require_record(above, key, deadline)
-            guard = Guard("version", "=", image["version"])
+            found = entity.decode(image)
+            guard = Guard("version", "=", found.version)
             writes.append(Write(key, (guard,), add={} if writes else {entity.CHILDREN: 1}))
-            above = image.get("parent_id")
+            above = found.parent_id
         return writes
 
     async def _plan_move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
         """Return the checks and the counts of children for a change of parent."""
         height = await self._measure_height(ns, old.id, deadline)
         writes = await self._join_parent(ns, old.id, new.parent_id, deadline, height)
-        if old.parent_id is None:
+        if old.parent_id in (None, old.id):  # records of 0.17 may name an entity as its own parent
             return writes
         left, loss = keys.meta(ns, old.parent_id), {entity.CHILDREN: -1}
         if any(write.key == left for write in writes):  # the old parent stays above, only further up
@@ -215,7 +219,10 @@ class EntityOperations(CreditOperations):
             rows = [row for query in queries for row in await self._backend.collect(query, deadline)]
             if not rows:
                 return height
-            height, level = height + 1, [image["entity_id"] for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
+            height, level = (
+                height + 1,
+                [entity.decode(image).id for _, image in rows if image.get(entity.CHILDREN, 0) > 0],
+            )
         return height
 
 
@@ -223,8 +230,7 @@ def _check_fields(entity_id: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the given fields of an entity as they are stored. Raise `ValidationError` for an invalid one."""
     if fields.get("name") is not None:
         names.text(fields["name"], "name")
-    if not isinstance(fields.get("cascade", False), bool):
-        raise ValidationError("cascade", fields["cascade"], "must be True or False")
+    flag("cascade", fields.get("cascade", False))
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise ValidationError("metadata", metadata, "must be a dictionary with string keys")

@@ -41,7 +41,7 @@ class HistoryOperations(Operations):
         names.audit_subject(entity_id)
         limit = whole("limit", limit, 1, MAX_PAGE, "events")
         if start_event_id is not None:
-            names.text(start_event_id, "start_event_id")
+            names.stored_id(start_event_id, "start_event_id")
         deadline = (await self._deadline()).for_each_step()
         of_registry = entity_id.startswith("$NAMESPACE:")
         ns = RESERVED_NAMESPACE if of_registry else await self._backend.ns(deadline)
@@ -180,9 +180,11 @@ class _UsageFilter(NamedTuple):
 
     def matches(self, image: Image) -> bool:
         """Return whether a record is wanted; one of an older layout, which no upgrade could move, has another unit."""
-        begun = image.get("window_start", "")
+        if "window_end" not in image:
+            return False
+        begun = usage.inspect(image)["window_start"]
         inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
-        return inside and "window_end" in image and self.window_type in (None, image["window"])
+        return inside and self.window_type in (None, image["window"])
 
     def buckets(self, ns: str) -> Query:
         """Return the range of the buckets whose usage is wanted."""

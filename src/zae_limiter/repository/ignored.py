@@ -34,7 +34,6 @@ _REASONS: Mapping[str, tuple[object, str]] = {
     "rejection_cache_ttl": (None, "refusals are remembered by the limiter: pass refusal_ttl= to it"),
     "rejection_cache_size": (None, "max_cached_keys= bounds what is kept in memory"),
     "stamp_ttl": (None, "switches and policies are cached with the limits: pass config_cache_ttl="),
-    "enable_provisioner": (False, "limits files are applied by `zae-limiter limits apply`, without a function for it"),
     "auto_update": (False, "a limiter changes no infrastructure: use Repository.open(auto_update=True)"),
     "strict_version": (True, "versions are always checked"),
     "skip_version_check": (False, "versions are always checked"),

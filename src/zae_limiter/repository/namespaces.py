@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..core import names
@@ -14,7 +15,7 @@ from ..records.instants import iso
 from .backend import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ..runtime.deadline import Deadline
 
@@ -42,8 +43,8 @@ class NamespaceOperations(Operations):
     async def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
         """Register namespaces with the names ``namespaces`` and return them. ``principal`` goes into the audit log."""
         names.principal(principal)
-        if isinstance(namespaces, str):
-            raise ValidationError("namespaces", namespaces, "must be a list of names; put brackets around it")
+        if isinstance(namespaces, str | bytes | Mapping) or not isinstance(namespaces, Iterable):
+            raise ValidationError("namespaces", namespaces, "must be a list of names")
         checked = [names.namespace(name, "namespaces") for name in namespaces]
         return [await self.register_namespace(name, principal) for name in checked]
 
@@ -77,6 +78,7 @@ class NamespaceOperations(Operations):
         ``principal`` says in the audit log who did it.
         """
         names.principal(principal)
+        names.stored_id(namespace_id, "namespace_id")
         deadline = await self._deadline()
         found = await self._require_id(namespace_id, deadline)
         taken = "another namespace has taken its name; only deleted namespaces can be recovered"
@@ -93,6 +95,7 @@ class NamespaceOperations(Operations):
         the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
         """
         names.principal(principal)
+        names.stored_id(namespace_id, "namespace_id")
         deadline = (await self._deadline()).for_each_step()
         found = await self._require_id(namespace_id, deadline)
         if found.status == record.ACTIVE:
@@ -122,7 +125,6 @@ class NamespaceOperations(Operations):
         return record.decode(image)
 
     async def _require_id(self, namespace_id: str, deadline: Deadline) -> Namespace:
-        names.text(namespace_id, "namespace_id")
         (image,) = await self._backend.read([keys.nsid(namespace_id)], deadline)
         if image is None:
             raise NamespaceNotFoundError(f"No namespace has the id {namespace_id!r}.", namespace_name=namespace_id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .._version import __version__
 from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
+from ..core.validation import flag
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, tell
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
@@ -33,8 +34,8 @@ DEFAULT_STACK = "zae-limiter"
 _PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 
 
-def find_store(stack: str | None, url: str | None) -> str:
-    """Return the store to open: a stack or a URL as given or from the environment, else the default stack."""
+def find_store(stack: str | None, url: str | None, default: str = DEFAULT_STACK) -> str:
+    """Return the store to open: a stack or a URL as given or from the environment, else the default."""
     if stack is not None and url is not None:
         raise ValidationError("stack", stack, f"cannot be combined with url={url!r}; pass one of them")
     if stack is not None:
@@ -43,7 +44,7 @@ def find_store(stack: str | None, url: str | None) -> str:
         if not isinstance(url, str) or "://" not in url:
             raise ValidationError("url", url, "must be a store URL, such as memory:// or dynamodb://my-app")
         return url
-    return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or DEFAULT_STACK
+    return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or default
 
 
 def find_namespace(namespace: str | None) -> str:
@@ -69,10 +70,12 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
 
     async def _enter(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
         """Deploy the stack if there is no table, renew an older aggregator, and register the namespace."""
+        flag("auto_update", auto_update)
         if stack_options is not None:
             from ..aws.deployment import check_store
+            from ..core.stack_options import check_stack_options
 
-            check_store(self._backend.store, stack_options)
+            check_store(self._backend.store, check_stack_options(stack_options))
         async with self._closing_on_failure():
             if not await self._provision(stack_options, auto_update=auto_update):
                 await self.register_namespace(self._backend.namespace_name)

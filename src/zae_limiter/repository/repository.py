@@ -84,6 +84,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
+        if clock is not None and not callable(getattr(clock, "now_ms", None)):
+            raise ValidationError("clock", clock, "must be a clock with a method now_ms, such as SystemClock()")
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
@@ -111,8 +113,9 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         store = open_store(where, blocking=self.is_blocking, clock=clock, region=region, endpoint_url=endpoint_url)
         if stack_options is not None:
             from ..aws.deployment import check_store
+            from ..core.stack_options import check_stack_options
 
-            check_store(store, stack_options)
+            check_store(store, check_stack_options(stack_options))
         return store
 
     @classmethod
@@ -332,7 +335,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
     async def get_version_record(self) -> dict[str, Any] | None:
         """Return the record of the versions that the data and the deployment have; None if there is none."""
         (found,) = await self._backend.read([version.KEY], await self._deadline())
-        return None if found is None else dict(found)
+        return None if found is None else {version.AGGREGATOR: None, **found}
 
     async def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""

@@ -70,10 +70,10 @@ class StackOperations(Operations):
     async def create_stack(self, stack_options: StackOptions | None = None) -> None:
         """Create the stack, or update it to match ``stack_options``; None for the defaults."""
         from ..aws.deployment import deploy_store
-        from ..core.stack_options import StackOptions
+        from ..core.stack_options import check_stack_options
 
+        options = check_stack_options(stack_options)
         self._backend.check_usable()
-        options = StackOptions() if stack_options is None else stack_options
         await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, options))
 
     async def delete_stack(self) -> None:

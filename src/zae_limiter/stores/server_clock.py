@@ -70,7 +70,8 @@ class ServerClock:
         self._backend = backend or service.lower()
         self.host: Clock = host_clock or HostClock()
         self.interval: Interval | None = None
-        self._offset_ms = 0
+        self.offset_ms = 0
+        """Add it to the host's time to get the service's."""
         self._last_ms = 0
         self._warned = False
 
@@ -78,7 +79,7 @@ class ServerClock:
         """Return the present instant."""
         host = self.host  # its own clock costs no further call
         host_ms = (host.start_ns + time.monotonic_ns()) // 1_000_000 if type(host) is HostClock else host.now_ms()
-        now_ms = host_ms + self._offset_ms
+        now_ms = host_ms + self.offset_ms
         if 0 < self._last_ms - now_ms < SKEW_MS:
             return self._last_ms
         self._last_ms = now_ms
@@ -87,7 +88,7 @@ class ServerClock:
     @property
     def skew_ms(self) -> int:
         """Return how far the host is ahead of the service."""
-        return -self._offset_ms
+        return -self.offset_ms
 
     def learn(self, earliest_ms: int, latest_ms: int, sent_ms: int, received_ms: int) -> None:
         """Learn the service's clock: it was within the first two at some instant of the host's within the last two."""
@@ -97,8 +98,8 @@ class ServerClock:
             return  # nothing new
         seen = Interval(low, high, received_ms)
         self.interval = seen if known is None else known.widen(received_ms).meet(seen) or seen
-        self._offset_ms = _estimate(self.interval)
-        if abs(self._offset_ms) >= SKEW_MS and not self._warned:
+        self.offset_ms = _estimate(self.interval)
+        if abs(self.offset_ms) >= SKEW_MS and not self._warned:
             self._warned = True
             skew_ms, whose = self.skew_ms, f"{self._service}'s"
             message = "The clock of this host is %+.1f s off %s; decisions follow %s."

@@ -283,7 +283,7 @@ class SyncRateLimiter(SyncOperations):
         return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
 
     def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store answers within ``timeout`` seconds."""
+        """Return whether the store can be used and answers within ``timeout`` seconds."""
         return run(self._inner.is_available(timeout))
 
     def close(self) -> None:

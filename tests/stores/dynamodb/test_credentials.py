@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
 import os
 import signal
 import threading
@@ -215,6 +216,23 @@ def test_credentials_that_fit_into_no_header(secret: str) -> None:
     with pytest.raises(AccessDeniedError) as caught:
         source(FakeSession(lambda: Static("id", secret)), [0.0]).ask()
     assert not secret or secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [("AccessKeyId", 5), ("AccessKeyId", None), ("SecretAccessKey", True), ("SessionToken", ["a"])]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_process_that_prints_no_texts(
+    mode: str, given: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = {"Version": 1, "AccessKeyId": "A", "SecretAccessKey": "S", "SessionToken": "T", given[0]: given[1]}
+    (tmp_path / "printed.json").write_text(json.dumps(printed), encoding="utf-8")
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = cat {tmp_path}/printed.json\n", encoding="utf-8")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with ScriptedServer() as server, driven(mode, server.url) as subject:
+        with pytest.raises(AccessDeniedError, match="not all texts"):
+            subject.call()
+        assert not server.seen
 
 
 class Lessor:

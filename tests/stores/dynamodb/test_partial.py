@@ -168,7 +168,7 @@ def test_what_dynamodb_compares_in_another_way_is_a_conflict_and_no_loop() -> No
 
 
 def test_reads_are_consistent_where_they_can_be() -> None:
-    store, client = scripted({}, {}, {"Items": []}, {"Items": []})
+    store, client = scripted({}, {"Responses": {}}, {"Items": []}, {"Items": []})
     run(store.read([ONE]))
     run(store.read([ONE, TWO]))
     run(store.query(Query("p")))

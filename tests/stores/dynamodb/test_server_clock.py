@@ -35,7 +35,7 @@ class World:
         self.advance(there_ms)
         date = formatdate(self.true_ms // 1000, usegmt=True)
         self.advance(back_ms)
-        self.clock.observe(date, sent_ms, self.host.now_ms())
+        self.clock.observe(date, sent_ms, self.host.now_ms(), sent_ms + self.clock.offset_ms)
 
     @property
     def error_ms(self) -> int:
@@ -172,13 +172,13 @@ def test_the_possible_offsets_widen_by_the_same_however_often_they_are_aged() ->
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Sun, 99 Nov 2026", "\x00", "0" * 100])
 def test_a_date_that_is_none_teaches_nothing(date: str | None) -> None:
     clock = DateClock(ManualClock(START))
-    clock.observe(date, START, START)
+    clock.observe(date, START, START, START)
     assert clock.interval is None
 
 
 @given(st.text(max_size=40) | st.from_regex(r"Sun, \d{1,3} [A-Z][a-z]{2} \d{1,6} \d{1,3}:\d\d(:\d\d)? ?(GMT)?"))
 def test_no_date_breaks_it(date: str) -> None:
-    DateClock(ManualClock(START)).observe(date, START, START)
+    DateClock(ManualClock(START)).observe(date, START, START, START)
 
 
 def test_the_hosts_own_clock_moves_with_the_monotonic_one() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.aws import engine
 from tests.support.aws.plain import Plain
+from tests.support.waiting import NeverHappened, until
 from zae_limiter.stores.dynamodb.table import table_definition
 
 Ability = Callable[["Probe"], bool]
@@ -24,6 +25,9 @@ SEEN = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 class Probe:
     """A table of its own in the engine."""
+
+    patience = 5.0
+    """The seconds after which an index must show what was written."""
 
     def __init__(self, direct: Plain, table: str) -> None:
         self.direct = direct
@@ -97,13 +101,22 @@ def knows_tokens(probe: Probe) -> bool:
 def has_indexes(probe: Probe) -> bool:
     """Records are found by an index; one that projects keys shows keys."""
     probe.put("indexed", GSI2PK={"S": "r"}, GSI2SK={"S": "x"})
-    found = probe.call(
-        "Query",
-        TableName=probe.table,
-        IndexName="GSI2",
-        KeyConditionExpression="GSI2PK = :r",
-        ExpressionAttributeValues={":r": {"S": "r"}},
-    )
+    found: dict[str, Any] = {}
+
+    def shows_a_record() -> bool:
+        """Query once. An index may lag behind the table."""
+        nonlocal found
+        found = probe.call(
+            "Query",
+            TableName=probe.table,
+            IndexName="GSI2",
+            KeyConditionExpression="GSI2PK = :r",
+            ExpressionAttributeValues={":r": {"S": "r"}},
+        )
+        return bool(found.get("Items"))
+
+    with contextlib.suppress(NeverHappened):
+        until(shows_a_record, "a record in the index", seconds=probe.patience, pause=0.05)
     return [sorted(item) for item in found.get("Items", ())] == [["GSI2PK", "GSI2SK", "PK", "SK"]]
 
 

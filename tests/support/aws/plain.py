@@ -55,8 +55,14 @@ class Plain:
 
     def create(self, name: str, **definition: Any) -> None:
         """Create a table and wait until it can be used: at once where tables are made at once, on AWS for seconds."""
-        status, answer = self.call("CreateTable", TableName=name, **definition)
-        assert status == http.HTTPStatus.OK, answer
+        try:
+            status, answer = self.call("CreateTable", TableName=name, **definition)
+        except OSError as error:
+            advice = f"start the engine, or correct or unset {engine.URL}"
+            raise engine.EngineMissing(f"nobody answers at {self._host} ({error}): {advice}") from error
+        if status != http.HTTPStatus.OK:
+            advice = f"if {engine.URL} names it, set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION for it"
+            raise engine.EngineMissing(f"{self._host} refuses to create a table ({answer}): {advice}")
         if answer["TableDescription"]["TableStatus"] != "ACTIVE":
             until(lambda: self._is_active(name), f"{name} is active", pause=0.2)
 

@@ -120,9 +120,10 @@ def convert_entity(ns: str, entity_id: str, old: Old, now_ms: int) -> Move | Non
     key = keys.meta(ns, entity_id)
     if old.key == key and entity.CHILDREN in old.image:
         return None
-    found = entity.decode({**old.fields, "entity_id": entity_id})
-    stated = found.version if isinstance(found.version, int) and found.version > 0 else 1
-    found = replace(found, created_at=found.created_at or "", parent_id=found.parent_id or None, version=stated)
+    stated = old.fields.get("version")
+    version = stated if type(stated) is int and stated > 0 else 1
+    found = entity.decode({**old.fields, "entity_id": entity_id, "version": version})
+    found = replace(found, parent_id=found.parent_id or None)
     move = plan_move("entity", (old,), key, {**entity.encode(ns, found), entity.CHILDREN: 0}, now_ms)
     if move is None or found.parent_id is None:
         return move
@@ -138,9 +139,10 @@ def convert_event(ns: str, subject: str, old: Old, now_ms: int) -> Move | None:
     stamp = str(fields.get("timestamp") or found_id)
     if found_id >= _OWN_IDS and not found_id[:13].isdigit():
         found_id = audit.event_id(_instant_ms(stamp), found_id)
-    event = audit.decode({"action": "", **fields, "event_id": found_id, "timestamp": stamp, "entity_id": subject})
-    if not isinstance(event.details, dict):
-        event = replace(event, details={"details": event.details})
+    details = fields.get("details") or {}
+    known = {"event_id": found_id, "timestamp": stamp, "entity_id": subject}
+    known_details = {"details": details if isinstance(details, dict) else {"details": details}}
+    event = audit.decode({"action": "", **fields, **known, **known_details})
     made = audit.record(ns, event, None)
     return plan_move("audit event", (old,), made.key, made.put, now_ms)
 

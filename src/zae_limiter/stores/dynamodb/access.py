@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable, ValidationError
 from ...records.algebra import Image, Key, Page, Query, is_live
 from ..ranges import cursor_of, first_page, index_entry, within
-from .values import PK, SK, decode, encode_key, key_of
+from .values import PK, SK, decode, encode_key, encode_keys, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,16 +48,31 @@ class Access(NamedTuple):
         request = {**request, "ReturnConsumedCapacity": CAPACITY_DETAIL}
         return await self.client.call(operation, request, timeout=left, repeatable=repeatable)
 
-    async def call_batch(self, operation: str, pending: Any, rest: str) -> list[dict[str, Any]]:
-        """Call ``operation`` until no answer has anything left in its field ``rest``; return all answers."""
-        answers = []
+    async def read_batch(self, keys: Sequence[Item]) -> list[Item]:
+        """Return the records of up to 100 keys that have one."""
+        table, found = self.client.table, []
         for attempt in itertools.count():
-            answers.append(await self.call(operation, {"RequestItems": pending}, repeatable=True))
-            pending = answers[-1].get(rest)
-            if not pending:
+            asked = {"RequestItems": {table: {"Keys": keys, "ConsistentRead": True}}}
+            answer = await self.call("BatchGetItem", asked, repeatable=True)
+            found += answer["Responses"].get(table, ())
+            rest = answer.get("UnprocessedKeys")
+            if not rest:
                 break
+            asked_again = rest.get(table)
+            keys = _choose_again(keys, asked_again.get("Keys") if type(asked_again) is dict else None)
             await self.pause(attempt)
-        return answers
+        return found
+
+    async def write_batch(self, requests: Sequence[dict[str, Any]]) -> None:
+        """Carry out up to 25 requests, each of which may be carried out twice."""
+        for attempt in itertools.count():
+            asked = {"RequestItems": {self.client.table: requests}}
+            answer = await self.call("BatchWriteItem", asked, repeatable=True)
+            rest = answer.get("UnprocessedItems")
+            if not rest:
+                break
+            requests = _choose_again(requests, rest.get(self.client.table))
+            await self.pause(attempt)
 
     async def pause(self, attempt: int) -> None:
         """Wait before the next attempt: longer each time, and randomised."""
@@ -66,17 +81,14 @@ class Access(NamedTuple):
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image]:
         """Return the live images of those keys that have one."""
-        wanted = [encode_key(key) for key in dict.fromkeys(keys)]
-        table = self.client.table
+        wanted = encode_keys(dict.fromkeys(keys))
         if len(wanted) == 1:
-            request = {"TableName": table, "Key": wanted[0], "ConsistentRead": True}
+            request = {"TableName": self.client.table, "Key": wanted[0], "ConsistentRead": True}
             answer = await self.call("GetItem", request, repeatable=True)
             return self.live_images([answer["Item"]] if "Item" in answer else [])
         found: dict[Key, Image] = {}
         for start in range(0, len(wanted), _BATCH):
-            pending = {table: {"Keys": wanted[start : start + _BATCH], "ConsistentRead": True}}
-            for answer in await self.call_batch("BatchGetItem", pending, "UnprocessedKeys"):
-                found |= self.live_images(answer.get("Responses", {}).get(table, ()))
+            found |= self.live_images(await self.read_batch(wanted[start : start + _BATCH]))
         return found
 
     async def query(self, wanted: Query) -> Page:
@@ -88,7 +100,7 @@ class Access(NamedTuple):
         while True:
             request["Limit"] = wanted.limit + 1 - len(rows)
             answer = await self.call("Query", request, repeatable=True)
-            rows += await self._rows(wanted, answer.get("Items", ()))
+            rows += await self._rows(wanted, answer["Items"])
             request["ExclusiveStartKey"] = answer.get("LastEvaluatedKey")
             if not request["ExclusiveStartKey"] or len(rows) > wanted.limit:
                 return first_page(rows, wanted.limit)
@@ -113,6 +125,15 @@ class Access(NamedTuple):
         now_ms = self.clock.now_ms()
         images = {key_of(item): live_image(item, now_ms) for item in items}
         return {key: image for key, image in images.items() if image is not None}
+
+
+def _choose_again(sent: Sequence[Any], unprocessed: Any) -> list[Any]:
+    """Return those of ``sent`` that an answer calls unprocessed. Nothing else is sent, whatever it says."""
+    named = unprocessed if type(unprocessed) is list and len(unprocessed) <= len(sent) else ()
+    again = [each for each in sent if each in named]
+    if not again:
+        raise RateLimiterUnavailable("DynamoDB: it says that something is unprocessed, and nothing of that was sent")
+    return again
 
 
 def live_image(item: Item | None, now_ms: int) -> Image | None:

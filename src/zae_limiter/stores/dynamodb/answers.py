@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from calendar import timegm
 from collections.abc import Mapping
-from email.utils import parsedate
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
 
@@ -29,6 +29,17 @@ OTHER_REGION = "if it is in another region, name that with --region, $AWS_REGION
 
 REQUEST_ID = "x-amzn-requestid"
 """The header with the id under which the service knows a request."""
+
+_SIGNATURE_MS = 15 * 60_000
+"""DynamoDB accepts no signature that is further from its own time."""
+_AGREE_MS = 10_000
+"""Two answers that tell the same time may differ by as much: by the time that they took."""
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+_DATE = re.compile(
+    rf"[A-Z][a-z]{{2}}, ([0-9]{{2}}) ({'|'.join(_MONTHS)}) (20[0-9]{{2}}) ([0-9]{{2}}):([0-9]{{2}}):([0-9]{{2}}) GMT"
+)
+_LONGEST_TEXT = 500
+"""Characters of what a service says that go into a message."""
 
 
 class Refused(Exception):
@@ -108,7 +119,7 @@ class Unreadable(Failure):
     """The answer is none of DynamoDB's; nobody knows what else comes over its connection."""
 
 
-def parse_answer(answer: Answer, request: Mapping[str, Any], where: str) -> dict[str, Any]:
+def parse_answer(answer: Answer, operation: str, request: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the content of a good answer to ``request``. Raise `Refused` or `Failure` for any other.
 
     Whatever is not an answer of DynamoDB's to this request is `Unreadable`; ``where`` opens the messages.
@@ -120,33 +131,54 @@ def parse_answer(answer: Answer, request: Mapping[str, Any], where: str) -> dict
         content = json.loads(answer.body)
         if type(content) is not dict:
             raise Malformed(f"it is not a JSON object but {answer.body[:60]!r}")
-        check_shape(content, request, answer.status)
+        check_shape(content, operation, request, answer.status)
+        if answer.status != 200:
+            raise _find_error(answer, content, request, where)
+        return cast("dict[str, Any]", content)
     except (Malformed, ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, Malformed) else f"it is not a JSON object but {answer.body[:60]!r}"
-        cause = ServiceError(f"status {answer.status}", reason, answer.status, answer.headers.get(REQUEST_ID))
+        cause = ServiceError(f"status {answer.status}", reason, answer.status, _request_id(answer))
         raise Unreadable(_UNREADABLE.error(where, describe(cause), cause), _UNREADABLE) from error
-    if answer.status != 200:
-        raise _find_error(answer, content, where)
-    return cast("dict[str, Any]", content)
 
 
-def _find_error(answer: Answer, content: dict[str, Any], where: str) -> Refused | Failure:
-    """Return the error for a bad answer with this content."""
-    said = content.get("__type") or answer.headers.get("x-amzn-errortype") or f"status {answer.status}"
-    code = str(said).rpartition("#")[2].partition(":")[0]
+def _find_error(answer: Answer, content: dict[str, Any], request: Mapping[str, Any], where: str) -> Refused | Failure:
+    """Return the error for a bad answer with this content. Raise `Malformed` if DynamoDB does not answer so."""
+    said = cut(content.get("__type") or answer.headers.get("x-amzn-errortype") or "")
+    code = said.rpartition("#")[2].partition(":")[0]
+    if not code.isidentifier():
+        if not (answer.status == 429 or 500 <= answer.status < 600):
+            raise Malformed("it names no error")
+        code = f"status {answer.status}"
+    if not 400 <= answer.status < 600:
+        raise Malformed("its status is none that DynamoDB sends")
+    message = cut(content.get("message") or content.get("Message") or "")
     if code == "ConditionalCheckFailedException":
+        if "ConditionExpression" not in request:
+            raise Malformed("it says that a condition failed, and there was none")
         return Refused(code, content)
-    message = str(content.get("message") or content.get("Message") or "")
     if code == "TransactionCanceledException":  # with a reason for each write
+        if "TransactItems" not in request:
+            raise Malformed("it says that a transaction was cancelled, and there was none")
         reasons = content.get("CancellationReasons", ())
-        told = [(str(reason.get("Code")), str(reason.get("Message") or "")) for reason in reasons]
+        told = [(cut(reason.get("Code")), cut(reason.get("Message") or "")) for reason in reasons]
         if any(each == "ConditionalCheckFailed" for each, _ in told):
             return Refused(code, content)
         code, message = next((each for each in told if each[0] != "None"), (code, message))
     other = _FAILED if answer.status >= 500 else _THROTTLED if answer.status == 429 else _OTHER
     said_so = [meaning for known, part, meaning in _BY_MESSAGE if code == known and part in message.lower()]
     meaning = said_so[0] if said_so else MEANINGS.get(code, other)
-    return failure(meaning, where, ServiceError(code, message, answer.status, answer.headers.get(REQUEST_ID)))
+    return failure(meaning, where, ServiceError(code, message, answer.status, _request_id(answer)))
+
+
+def cut(said: object) -> str:
+    """Return the beginning of what the service said, printable and in one line."""
+    text = str(said)[:_LONGEST_TEXT]
+    return text if text.isprintable() else "".join([each if each.isprintable() else " " for each in text])
+
+
+def _request_id(answer: Answer) -> str | None:
+    said = answer.headers.get(REQUEST_ID)
+    return None if said is None else cut(said)
 
 
 def is_invalid_request(error: BaseException) -> bool:
@@ -170,24 +202,41 @@ def describe(cause: Exception) -> str:
 class DateClock(ServerClock):
     """DynamoDB's clock, by which all clients decide, however wrong their hosts' clocks are.
 
-    It is learned from the ``Date`` headers of the answers, which have whole seconds.
+    It is learned from the ``Date`` headers of the answers, which have whole seconds. DynamoDB accepts no signature that
+    is minutes old or ahead. So a date far from the signature that it answers is false, or of an engine that checks no
+    signatures: it is believed when two answers in a row agree on it.
     """
 
     def __init__(self, host_clock: Clock | None = None) -> None:
         super().__init__("DynamoDB", host_clock)
+        self._doubted_ms: int | None = None
 
-    def observe(self, date: str | None, sent_ms: int, received_ms: int) -> None:
-        """Learn from the ``Date`` of an answer. Both instants are of the host's clock."""
-        date_ms = None if date is None else _date_ms(date)
-        if date_ms is not None:
-            self.learn(date_ms, date_ms + 1000, sent_ms, received_ms)
+    def observe(self, date: str | None, sent_ms: int, received_ms: int, signed_ms: int) -> None:
+        """Learn from the ``Date`` of an answer to a request that was accepted as signed at ``signed_ms``.
+
+        The other two instants are of the host's clock.
+        """
+        date_ms = None if date is None else date_ms_of(date)
+        if date_ms is None:
+            return
+        doubted_ms, self._doubted_ms = self._doubted_ms, None
+        if abs(date_ms - signed_ms) > _SIGNATURE_MS:
+            offset_ms = date_ms - received_ms
+            if doubted_ms is None or abs(offset_ms - doubted_ms) > _AGREE_MS:
+                self._doubted_ms = offset_ms
+                return
+        self.learn(date_ms, date_ms + 1000, sent_ms, received_ms)
 
 
 @lru_cache(maxsize=8)
-def _date_ms(date: str) -> int | None:
-    """Return an HTTP date in milliseconds, or None. The same text comes for a whole second, so it is cached."""
+def date_ms_of(date: str) -> int | None:
+    """Return an HTTP date of this century in milliseconds, or None. It is cached: a text comes for a whole second."""
+    found = _DATE.fullmatch(date)
+    if found is None:
+        return None
+    day, hour, minute, second = map(int, found.group(1, 4, 5, 6))
+    month, year = _MONTHS.index(found[2]) + 1, int(found[3])
     try:
-        parsed = parsedate(date)
-        return None if parsed is None else timegm(parsed) * 1000
-    except (ValueError, IndexError, TypeError, OverflowError):
+        return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()) * 1000
+    except ValueError:  # 31 February
         return None

@@ -26,13 +26,13 @@ from ...core.errors import RateLimiterUnavailable
 from ...core.reports import BackendStats
 from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
-from .answers import REQUEST_ID, DateClock, Refused, Unreadable, failure, parse_answer
+from .answers import REQUEST_ID, DateClock, Refused, Unreadable, date_ms_of, failure, parse_answer
 from .connections import Connections
 from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
 from .identity import CallerIdentity, ask_sts
 from .settings import Settings, resolve
 from .sockets import AsyncSockets, BlockingSockets
-from .wire import request_bytes
+from .wire import MAX_BODY, request_bytes
 
 _API = "DynamoDB_20120810"
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -42,6 +42,16 @@ _LONGEST_PAUSE = 1.0
 _MAX_UNITS = 1e6
 """No request costs as much; an answer that says so is not believed."""
 _READS = frozenset(("GetItem", "BatchGetItem", "Query", "Scan", "TransactGetItems"))
+_MEGABYTE = 1024 * 1024
+_MAX_BODIES = {
+    **dict.fromkeys(("Query", "Scan"), 8 * _MEGABYTE),
+    **dict.fromkeys(("TransactWriteItems", "BatchWriteItem"), 16 * _MEGABYTE),
+    "BatchGetItem": 24 * _MEGABYTE,
+}
+"""The bytes of an answer: what DynamoDB allows (1 MB, 4 MB for a transaction, 16 MB for a batch), with room for JSON.
+
+Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`.
+"""
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
 _NONE_FREE = _NOT_SENT._replace(reason="it was not asked")
@@ -100,6 +110,8 @@ class _Retry:
     spent: set[Remedy] = field(default_factory=set)
     signed_with: Credentials | None = None
     refused: Credentials | None = None
+    offset_ms: int | None = None
+    """The service's time minus the host's, as a refusal of the last signature says; None for what the clock has."""
 
     def pause(self, remedy: Remedy, chance: Callable[[], float]) -> float | None:
         """Return the seconds until the next try, with full jitter, or None if there is none."""
@@ -115,6 +127,12 @@ class _Retry:
         if self.tries > _MAX_TRIES and remedy is not Remedy.TURN:
             return None
         return chance() * min(_LONGEST_PAUSE, _FIRST_PAUSE * (1 << min(self.tries, 10) - 2))
+
+    def note_time(self, remedy: Remedy, date: str, received_ms: int) -> None:
+        """Sign the next try with the date of a refusal, if the time was the reason for it."""
+        date_ms = date_ms_of(date) if remedy is Remedy.RESYNC else None
+        if date_ms is not None:
+            self.offset_ms = date_ms - received_ms
 
 
 class Client:
@@ -201,36 +219,45 @@ class Client:
     async def _attempt(
         self, operation: str, request: Mapping[str, Any], body: bytes, deadline: float, retry: _Retry
     ) -> dict[str, Any]:
-        """Send the request once. Return the content of a good answer; learn the service's time from any."""
+        """Send the request once and return the content of a good answer.
+
+        The clock learns from answers to accepted signatures; a refusal of the time says only what to sign with next.
+        """
         credentials = self._credentials.cached
         if credentials is None or retry.refused is not None:
             credentials = await self._replace_credentials(deadline, retry.refused)
         elif self._timer() >= self._credentials.due_at:
             self._credentials.renew()
         retry.signed_with = credentials
-        settings, clock = self._settings or self.settings, self.clock
+        settings, clock, most = self._settings or self.settings, self.clock, _MAX_BODIES.get(operation, MAX_BODY)
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
-        headers = signed_headers(origin, (sent_ms - clock.skew_ms) // 1000, f"{_API}.{operation}", body)
+        signed_ms = sent_ms + (clock.offset_ms if retry.offset_ms is None else retry.offset_ms)
+        headers = signed_headers(origin, signed_ms // 1000, f"{_API}.{operation}", body)
         data = request_bytes(settings.target, headers | settings.proxy_headers, body)
         self.stats.count(operation, bytes_sent=len(data))
         try:
-            answer = await self.connections.post(settings.endpoint, data, deadline - self._timer())
+            answer = await self.connections.post(settings.endpoint, data, deadline - self._timer(), most)
         except NotSent as error:
             raise failure(_NONE_FREE if isinstance(error, NoneFree) else _NOT_SENT, where, error) from error
         except Unknown as error:
             raise failure(_UNKNOWN, where, error) from error
-        if REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time
-            clock.observe(answer.headers.get("date"), sent_ms, clock.host.now_ms())
+        received_ms = clock.host.now_ms()
         content: dict[str, Any] = {}
+        accepted = True
         try:
-            content = parse_answer(answer, request, where)
+            content = parse_answer(answer, operation, request, where)
             return content
-        except Unreadable:
-            self.connections.close()
+        except Failure as failed:
+            accepted = False
+            if isinstance(failed, Unreadable):
+                self.connections.close()
+            retry.note_time(failed.remedy, answer.headers.get("date", ""), received_ms)
             raise
         finally:
+            if accepted and REQUEST_ID in answer.headers:  # an answer of a proxy's own does not tell the service's time
+                clock.observe(answer.headers.get("date"), sent_ms, received_ms, signed_ms)
             self.stats.count_answer(operation, len(answer.body), content)
 
     async def prepare(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..outcomes import NotSent, Unknown
 from ..pools import Pool, Pools
 from .sockets import Sockets, seconds_left
-from .wire import Answer, Broken, Reader, connect_bytes
+from .wire import MAX_BODY, Answer, Broken, Reader, connect_bytes
 
 
 class Proxy(NamedTuple):
@@ -60,20 +60,26 @@ class _Connection:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
 
-    async def exchange(self, data: bytes, deadline: float, *, tunnel: bool = False) -> tuple[Answer, bool]:
-        """Send a request; return its answer, and whether the connection may be used again."""
+    async def exchange(
+        self, data: bytes, deadline: float, most: int = MAX_BODY, *, tunnel: bool = False
+    ) -> tuple[Answer, bool]:
+        """Send a request; return its answer of up to ``most`` bytes, and whether the connection may be used again.
+
+        It may not if anything came behind the answer, which TLS may hold without the socket showing it.
+        """
         tls = self._tls
         if tls is None:
             await self._sockets.send(self._sock, data, deadline)
         else:
             tls.write(data)
             await self._flush(deadline)
-        reader = Reader(tunnel)
+        reader = Reader(tunnel, most)
         while True:
             receive = self._sockets.receive(self._sock, deadline) if tls is None else self._decrypt(tls, deadline)
             answer = reader.feed(await receive)
             if answer is not None:
-                return answer, reader.keep_alive
+                return answer, reader.keep_alive and (tls is None or not (tls.pending() or self._incoming.pending))
+            await self._sockets.give_way()
 
     async def secure(self, endpoint: Endpoint, context: ssl.SSLContext, deadline: float) -> None:
         """Speak TLS with the endpoint from here on, through a tunnel if there is a proxy."""
@@ -125,8 +131,8 @@ class Connections:
         self._connect_timeout = connect_timeout
         self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
 
-    async def post(self, endpoint: Endpoint, data: bytes, timeout: float) -> Answer:
-        """Send one request and return its answer, within ``timeout`` seconds."""
+    async def post(self, endpoint: Endpoint, data: bytes, timeout: float, most: int = MAX_BODY) -> Answer:
+        """Send one request and return its answer of up to ``most`` bytes, within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             raise NotSent("no time was left")
@@ -139,7 +145,7 @@ class Connections:
         try:
             connection = pool.reuse() or await self._open(endpoint, deadline)
             try:
-                answer, again = await connection.exchange(data, deadline)
+                answer, again = await connection.exchange(data, deadline, most)
             except TimeoutError as error:
                 raise Unknown("no answer came in time") from error
             except (OSError, Broken) as error:

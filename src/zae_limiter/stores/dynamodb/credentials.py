@@ -209,7 +209,7 @@ class CredentialSource:
         return self.cached
 
     def _resolve(self) -> Credentials:
-        """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. with a line break."""
+        """Return credentials that fit into a header. Raise `AccessDeniedError` for others, e.g. a number."""
         try:
             local = self._local()
             if self._found is None:
@@ -227,8 +227,10 @@ class CredentialSource:
                 return Credentials("local", "local")
             raise AccessDeniedError(f"No AWS credentials were found: {_ADVICE}.")
         found = Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
-        for part in found:
-            if part is not None and not (part.isascii() and part.isprintable() and part and " " not in part):
+        for part in found[:2] if found.token is None else found:
+            if not isinstance(part, str):
+                raise AccessDeniedError(f"The AWS credentials are not all texts; correct their provider, or {_ADVICE}.")
+            if not (part.isascii() and part.isprintable() and part and " " not in part):
                 raise AccessDeniedError(f"The AWS credentials hold a space, a line break or nothing at all: {_ADVICE}.")
         return found
 

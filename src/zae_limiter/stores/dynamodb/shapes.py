@@ -24,8 +24,8 @@ _KINDS: dict[str, Any] = {
 _MAX_DIGITS = 130
 """DynamoDB's numbers have up to 126 digits before the point."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,130}(\.[0-9]{1,180})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
-_DEEPEST = 33
-"""DynamoDB nests 32 levels."""
+_DEEPEST = 32
+"""DynamoDB nests as many levels. `values` stores what is nested as deep as that in another way."""
 
 _KEY = {"AttributeName": str, "KeyType": str}
 _INDEX = {"IndexName": str, "KeySchema": [_KEY], "Projection": dict}
@@ -48,23 +48,29 @@ _FIELDS: dict[str, Any] = {
     "TimeToLiveDescription": dict,
 }
 """Fields of answers. Within them texts must be there; anything else may be absent or null."""
+_REQUIRED = {"Query": "Items", "Scan": "Items", "BatchGetItem": "Responses"}
+"""The field that every good answer has, by operation."""
 
 
 class Malformed(Exception):
     """The answer does not have the shape of an answer to this request."""
 
 
-def check_shape(content: Mapping[str, Any], request: Mapping[str, Any], status: int) -> None:
+def check_shape(content: Mapping[str, Any], operation: str, request: Mapping[str, Any], status: int) -> None:
     """Raise `Malformed` unless this is the shape of DynamoDB's answer to ``request``."""
     for name, value in content.items():
         shape = _FIELDS.get(name)
         if shape is not None and type(value) is not shape and not _matches(value, shape):
             raise Malformed(f"its {name} is not as it should be")
     keys: tuple[str, ...] = ()
-    if status == 200 and "Attributes" not in content:
-        keys = (PK, SK, f"{request['IndexName']}SK") if "IndexName" in request else (PK, SK)
-        if request.get("ReturnValues") == "ALL_NEW":
-            raise Malformed("it lacks the new record")
+    if status == 200:
+        required = _REQUIRED.get(operation)
+        if "__type" in content or (required is not None and required not in content):
+            raise Malformed("it is an answer to something else")
+        if "Attributes" not in content:
+            keys = (PK, SK, f"{request['IndexName']}SK") if "IndexName" in request else (PK, SK)
+            if request.get("ReturnValues") == "ALL_NEW":
+                raise Malformed("it lacks the new record")
     reasons: list[Any] = content.get("CancellationReasons", [])
     is_cancelled = "TransactItems" in request and "TransactionCanceled" in content.get("__type", "")
     if is_cancelled and len(reasons) != len(request["TransactItems"]):
@@ -74,6 +80,12 @@ def check_shape(content: Mapping[str, Any], request: Mapping[str, Any], status: 
     for found in content.get("Responses", {}).values():
         records += found if type(found) is list else [None]
     _check_items(records, keys)
+    if "Key" in request:
+        shown = [content[name] for name in ("Item", "Attributes") if name in content]
+        if not all(request["Key"].items() <= item.items() for item in shown):
+            raise Malformed("it shows another record than the one asked for")
+    elif operation == "BatchGetItem":
+        _check_batch(content, request["RequestItems"])
 
 
 def _check_items(items: Iterable[Any], keys: tuple[str, ...] = ()) -> None:
@@ -88,13 +100,24 @@ def _check_items(items: Iterable[Any], keys: tuple[str, ...] = ()) -> None:
                 if type(value) is not _KINDS.get(kind):
                     raise Malformed(f"{name[:60]!r} is not a value of type {kind[:10]!r}")
                 if kind == "N":
-                    if not (value.isdecimal() and len(value) <= _MAX_DIGITS) and _NUMBER.fullmatch(value) is None:
+                    if (
+                        not (value.isdecimal() and value.isascii() and len(value) <= _MAX_DIGITS)
+                        and _NUMBER.fullmatch(value) is None
+                    ):
                         raise Malformed(f"{name[:60]!r} is not a number")
                 elif kind not in ("S", "B", "BOOL", "NULL"):
                     _check_nested(kind, value, 1)
         for key in keys:
             if "S" not in item.get(key, ()):
                 raise Malformed(f"a record has no {key}")
+
+
+def _check_batch(content: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise `Malformed` unless all records of a good answer were ``asked`` for."""
+    for table, items in content.get("Responses", {}).items():
+        wanted = {(key[PK]["S"], key[SK]["S"]) for key in asked.get(table, {}).get("Keys", ())}
+        if not wanted.issuperset([(item[PK]["S"], item[SK]["S"]) for item in items]):
+            raise Malformed("it shows a record that nobody asked for")
 
 
 def _check_nested(kind: str, value: Any, depth: int) -> None:

@@ -55,6 +55,9 @@ class BlockingSockets:
         sock.settimeout(seconds_left(deadline))
         return sock.recv(_PIECE)
 
+    async def give_way(self) -> None:
+        """Do nothing: other threads run as well."""
+
     async def pause(self, seconds: float) -> None:
         """Sleep."""
         time.sleep(seconds)  # noqa: ASYNC251  # blocking is what this socket is for
@@ -100,6 +103,10 @@ class AsyncSockets:
         if not data and loop.time() >= alarm.when():
             raise TimeoutError
         return data
+
+    async def give_way(self) -> None:
+        """Let the other tasks of the loop run: receiving what is there already does not suspend."""
+        await asyncio.sleep(0)
 
     async def pause(self, seconds: float) -> None:
         """Suspend the task."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import CorruptRecordError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
 from .access import Access, live_image
-from .answers import Refused
+from .answers import Refused, cut
 from .expressions import Form, changes_nothing, first_form, next_form, write_request
 from .values import decode, encode_key, key_of
 
@@ -112,7 +112,7 @@ def _choose_forms(
             else:
                 forms[place] = following
         elif code != "None" and code not in _PASSING:
-            message = reason.get("Message", code)
+            message = cut(reason.get("Message", code))
             raise CorruptRecordError(f"DynamoDB cannot apply the change of {write.key}: {message}")
     return lost
 
@@ -134,8 +134,7 @@ async def _read_back(access: Access, writes: Sequence[Write], sent: Iterable[Any
 async def _delete_all(access: Access, keys: Sequence[Key]) -> Committed:
     requests = [{"DeleteRequest": {"Key": encode_key(key)}} for key in dict.fromkeys(keys)]
     for start in range(0, len(requests), _DELETES):
-        pending = {access.client.table: requests[start : start + _DELETES]}
-        await access.call_batch("BatchWriteItem", pending, "UnprocessedItems")
+        await access.write_batch(requests[start : start + _DELETES])
     return Committed((None,) * len(keys))
 
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _MAX_HEAD = 64 * 1024
-_MAX_BODY = 32 * 1024 * 1024
+MAX_BODY = 2 * 1024 * 1024
+"""The bytes of an answer, unless its reader is told another number."""
 _MAX_CHUNK_HEAD = 4096
+_FRAMING_SHARE = 16
+"""Beside `_MAX_HEAD` bytes, heads of chunks and trailers take at most one byte in as many of the content."""
 _FIXED = "accept-encoding: identity\r\nuser-agent: zae-limiter\r\n"
-_STATUS_LINE = re.compile(r"(HTTP/1\.[^ ]*) ([0-9]{3})")
+_STATUS_LINE = re.compile(r"(HTTP/1\.[0-9]) ([0-9]{3})(?: .*)?", re.DOTALL)
 _LENGTH = re.compile(r"[0-9]{1,12}")
 _CHUNK_HEAD = re.compile(rb"[ \t]*([0-9a-fA-F]{1,12})[ \t]*(;.*)?", re.DOTALL)
 _FRAMING = frozenset(("content-length", "transfer-encoding"))
@@ -49,9 +52,13 @@ def connect_bytes(host: str, port: int, authorization: str | None) -> bytes:
 
 @dataclass(slots=True)
 class Reader:
-    """Collects the bytes of one answer; ``tunnel`` says that it is a proxy's answer to a `connect_bytes`."""
+    """Collects the bytes of one answer with a body of up to ``most`` bytes.
+
+    ``tunnel`` says that it is a proxy's answer to a `connect_bytes`.
+    """
 
     tunnel: bool = False
+    most: int = MAX_BODY
     keep_alive: bool = True
     _buffer: bytearray = field(default_factory=bytearray)
     _start: int = 0
@@ -88,7 +95,7 @@ class Reader:
                 return False
             first, *lines = self._buffer[self._start : end].decode("latin-1").split("\r\n")
             self._start = self._searched = end + 4
-            found = _STATUS_LINE.match(first)
+            found = _STATUS_LINE.fullmatch(first)
             if found is None:
                 raise Broken(f"the answer is not HTTP: {first[:40]!r}")
             self._status = int(found[2])
@@ -115,9 +122,9 @@ class Reader:
             if coding.lower() != "chunked":
                 raise Broken(f"the answer is encoded as {coding[:20]!r}")
             self.keep_alive = self.keep_alive and length is None  # who sends both may mean something else by them
-            self._chunks = _Chunks(self._buffer, self._start)
+            self._chunks = _Chunks(self._buffer, self._start, self.most)
         elif length is not None:
-            if not _LENGTH.fullmatch(length) or int(length) > _MAX_BODY:
+            if not _LENGTH.fullmatch(length) or int(length) > self.most:
                 raise Broken(f"the answer claims a length of {length[:20]!r}")
             self._length = int(length)
         else:
@@ -125,7 +132,7 @@ class Reader:
 
     def _end_of_body(self, ended: bool) -> int | None:
         """Return where a body of unknown length ends, or None while that has not come."""
-        if len(self._buffer) > 2 * _MAX_BODY:
+        if len(self._buffer) > 2 * self.most + _MAX_HEAD:
             raise Broken("the answer has no end")
         if self._chunks is None:
             return len(self._buffer) if ended else None
@@ -135,17 +142,19 @@ class Reader:
 class _Chunks:
     """The chunks of a body in a buffer that grows: those that were complete, and where the next one begins."""
 
-    __slots__ = ("_buffer", "_first", "_in_trailers", "_searched", "parts", "start")
+    __slots__ = ("_buffer", "_content", "_first", "_framing", "_in_trailers", "_most", "_searched", "parts", "start")
 
-    def __init__(self, buffer: bytearray, start: int) -> None:
+    def __init__(self, buffer: bytearray, start: int, most: int) -> None:
         self.parts: list[bytes] = []
         self.start = start
         """Everything before is done with; while a chunk is awaited, its end."""
         self._buffer = buffer
+        self._most = most
         self._searched = start
         self._first: int | None = None
         """The first byte of the chunk that is awaited, None while its head is."""
         self._in_trailers = False
+        self._framing = self._content = 0
 
     def take(self) -> bool:
         """Take what is complete. Return whether that is all, with ``start`` after it."""
@@ -166,7 +175,7 @@ class _Chunks:
             return False
         found = _CHUNK_HEAD.fullmatch(head)
         size = -1 if found is None else int(found[1], 16)
-        if not 0 <= size <= _MAX_BODY:
+        if not 0 <= size <= self._most:
             raise Broken("the answer has a broken chunk")
         if size:
             self._first, self.start = self.start, self.start + size + 2
@@ -182,6 +191,8 @@ class _Chunks:
         if self._buffer[end - 2 : end] != b"\r\n":
             raise Broken("the answer has a broken chunk")
         self.parts.append(bytes(memoryview(self._buffer)[first : end - 2]))
+        self._content += end - 2 - first
+        self._framing += 2
         self._first, self._searched = None, end
         return True
 
@@ -193,6 +204,9 @@ class _Chunks:
         if end < 0:
             self._searched = max(self.start, len(self._buffer) - 1)
             return None
+        self._framing += end - self.start + 2
+        if self._framing > _MAX_HEAD + self._content // _FRAMING_SHARE:
+            raise Broken("the answer has more framing than content")
         line = bytes(self._buffer[self.start : end])
         self.start = self._searched = end + 2
         return line
