@@ -19,7 +19,7 @@ from zae_limiter.aws.events import Journal
 from zae_limiter.aws.old_stack import find_old_stack, retain_data
 from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
-from zae_limiter.records.algebra import Key
+from zae_limiter.records.algebra import Key, Write
 from zae_limiter.runtime.blocking import run
 
 TEMPLATE = """
@@ -155,3 +155,14 @@ def test_what_a_template_keeps() -> None:
     for template in others:
         with pytest.raises(StackOperationError, match="nothing was changed"):
             retain_data(template)
+
+
+def test_the_note_of_an_aggregator_that_is_gone_is_removed() -> None:
+    with old_tables.old_table() as table:
+        table.put(*old_tables.registered())
+        assert answer(table.name, "upgrade", "--yes")["changed"] is True
+        run(table.store().commit([Write(version.KEY, (), {"lambda_version": "0.17.0"})]))
+        assert "0.17.0" in answer(table.name, "check")["warning"]
+        assert answer(table.name, "upgrade", "--yes")["changed"] is True
+        assert answer(table.name, "check")["warning"] is None
+        assert answer(table.name, "upgrade")["up_to_date"] is True

@@ -201,7 +201,7 @@ def aggregator_warning(deployed: Deployed, client: str) -> str | None:
         return None
     return (
         f"The aggregator has version {deployed.aggregator}, this client {client}; "
-        "`zae-limiter upgrade --lambda-only` renews it."
+        "`zae-limiter upgrade --lambda-only` renews it; `zae-limiter upgrade` removes this note if it is gone."
     )
 
 

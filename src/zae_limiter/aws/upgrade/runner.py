@@ -302,9 +302,9 @@ class Runner:
         stamped = (await self._store.read([version.KEY]))[0]
         unfinished = stamped is not None and is_unfinished(stamped)
         left = len(self._refused)
-        changed = unfinished or not self._closed or left != count_left(stamped)
+        changed = unfinished or not self._closed or left != count_left(stamped) or name_older_aggregator(stamped)
         if not self._dry_run and (self._begun or changed):
-            done = version.stamp(version.Deployed(records_left=left))._replace(remove=_name_older_aggregator(stamped))
+            done = version.stamp(version.Deployed(records_left=left))._replace(remove=name_older_aggregator(stamped))
             await self._store.commit([done, version.refuse_older()])
 
     async def _commit(self, writes: Sequence[Write]) -> bool:
@@ -327,7 +327,7 @@ def count_left(stamped: Image | None) -> int:
     return version.decode(stamped).records_left or 0
 
 
-def _name_older_aggregator(stamped: Image | None) -> tuple[str, ...]:
+def name_older_aggregator(stamped: Image | None) -> tuple[str, ...]:
     """Return the attribute of an aggregator before 1.0, which is of another stack: this version cannot renew it."""
     aggregator = None if stamped is None else stamped.get(version.AGGREGATOR)
     return (version.AGGREGATOR,) if isinstance(aggregator, str) and aggregator.startswith("0.") else ()

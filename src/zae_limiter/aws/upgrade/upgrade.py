@@ -21,7 +21,7 @@ from ..calls import Aws
 from ..old_stack import OldStack, find_old_stack, release_table, stop_functions
 from ..stack import FollowOptions
 from ..template import function_name
-from .runner import MoveReport, Runner, count_left, is_unfinished
+from .runner import MoveReport, Runner, count_left, is_unfinished, name_older_aggregator
 from .stragglers import Stragglers, find_stragglers, join_resources
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Upgrade:
         if lambda_only:
             self._aggregator_of(found)
             return UpgradePlan(code=outdated_code or force)
-        current, left, stragglers = self._look_at_version()
+        current, left, stragglers = self._look_at_version(found)
         data = None
         if force or left or not current or stragglers.records:
             watch.step("looking for old records")
@@ -182,18 +182,19 @@ class Upgrade:
             )
         return found
 
-    def _look_at_version(self) -> tuple[bool, int, Stragglers]:
+    def _look_at_version(self, found: Stack | None) -> tuple[bool, int, Stragglers]:
         """Return whether the data have the present schema, how many are left, and what older clients wrote since.
 
         Raise an error for a newer schema.
         """
         wanted = [version.KEY, version.UNPREFIXED[0], keys.namespace(self._namespace_name)]
-        stamped, older, found = run(self._store.read(wanted))
+        stamped, older, entered = run(self._store.read(wanted))
         if stamped is None or is_unfinished(stamped):
             return False, 0, Stragglers()
         deployed = version.decode(stamped)
         version.check(deployed, __version__)
-        present = (found is None or namespace.is_present(found)) and version.refuses_older(older)
+        present = (entered is None or namespace.is_present(entered)) and version.refuses_older(older)
+        present = present and not (found is None and name_older_aggregator(stamped))
         return present, count_left(stamped), run(find_stragglers(self._store, deployed))
 
     def _move(
