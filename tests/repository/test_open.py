@@ -146,6 +146,7 @@ def test_a_builder_that_is_for_aws_uses_the_stack_of_the_usual_name(face: Face) 
         ):
             repository = face(builder.region(REGION).endpoint_url(engine.endpoint()).build())
             assert (repository.stack_name, repository.region) == (stack, REGION)
+            assert face(repository.get_version_record())["lambda_version"] is None, "there is no aggregator"
             face(repository.close())
     finally:
         face(face.Repository(stack, REGION, engine.endpoint()).delete_stack())

@@ -263,7 +263,7 @@ def _check_store(shell: Shell) -> tuple[Deployed, VersionError | None, dict[str,
     schema, client_min, aggregator, *_ = deployed
     stated = None if schema == BEFORE_NAMESPACES else schema
     versions = {"schema_version": stated, "client_min_version": client_min, "lambda_version": aggregator}
-    return deployed, error, versions, {"schema": schema, "oldest client": client_min, "aggregator": aggregator}
+    return deployed, error, versions, {"schema": schema, "aggregator": aggregator}
 
 
 @click.command(cls=Command)

@@ -1,7 +1,7 @@
 """The version record of a store: which schema its data have, and what was deployed around them.
 
     schema_version          the layout of the records
-    client_min_version      the oldest client that can work with them
+    client_min_version      the oldest client that compares the schema
     lambda_version          the version of the aggregator that was deployed, where there is one
     audit_retention_days    how long audit events are kept
     records_left            how many records the last upgrade could not move and has left where they were
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "1.0.0"
 
 OLDEST_CLIENT = "0.1.0"
-"""The oldest client that can work with the present schema."""
+"""The oldest client that compares the schema; versions before 1.0 go on where this is later than they are."""
 
 UNFINISHED = "0.0.0"
 """The schema of a store whose upgrade has begun and is not done."""

@@ -335,7 +335,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
     async def get_version_record(self) -> dict[str, Any] | None:
         """Return the record of the versions that the data and the deployment have; None if there is none."""
         (found,) = await self._backend.read([version.KEY], await self._deadline())
-        return None if found is None else dict(found)
+        return None if found is None else {version.AGGREGATOR: None, **found}
 
     async def close(self) -> None:
         """Close the store; closing twice is fine. Later calls raise `RateLimiterClosedError`."""
