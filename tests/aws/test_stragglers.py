@@ -67,6 +67,31 @@ def test_what_older_clients_write_is_found_and_subtracted(upgraded: OldTable, mo
     assert answer(name, "upgrade", "--yes")["changed"] is False
 
 
+FULL = old_tables.Pool("rpm", 60_000, old_tables.NOW, 60_000, 60_000, 60_000)
+RESOURCES = old_tables.Item(Key(f"{old_tables.OTHER}/SYSTEM#", "#RESOURCES"), {"resources": ["gpt-4"]})
+TRACES = {
+    "bucket": old_tables.sharded_bucket("new", "gpt-4", [FULL], GSI4PK=old_tables.OTHER, GSI4SK="BUCKET#new#gpt-4#0"),
+    "resources": RESOURCES,
+    "configs": RESOURCES._replace(key=Key(RESOURCES.key.pk, "#ENTITY_CONFIG_RESOURCES")),
+    "namespace": old_tables.registered("late")[0],
+}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_clients_that_know_namespaces_are_found_by_what_they_leave(trace: str) -> None:
+    with old_table() as table:
+        table.put(*old_tables.registered(), old_tables.entity("key", prefix=f"{old_tables.OTHER}/"))
+        assert answer(table.name, "upgrade", "--yes")["changed"] is True
+        assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
+        table.put(TRACES[trace])
+        found = answer(table.name, "check", code=25)
+        assert found["stragglers"] == {"records": 1, "examples": [" ".join(TRACES[trace].key)]}
+        assert answer(table.name, "upgrade", "--yes")["changed"] is True
+        assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
+        assert shell(table.name, "namespace", "list").exit_code == 0
+        assert answer(table.name, "upgrade")["up_to_date"] is True
+
+
 def test_a_version_record_of_an_older_client_is_replaced(upgraded: OldTable) -> None:
     """It can have stood there before the upgrade only: afterwards there is one already."""
     (record,) = run(upgraded.store().read([version.UNPREFIXED[0]]))

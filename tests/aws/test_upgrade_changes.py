@@ -42,6 +42,9 @@ CASES: list[tuple[str, Item, str | None]] = [
     ("resets", resource_config("r", **QUOTA, l_tpy_rsched="1m0h0D1M1;m0h0D1M7"), "one cron expression"),
     ("scale", resource_config("r", l_x_cp=1, l_x_ra=1, l_x_rp=1, l_x_sched="1m0h9s500"), "its capacity is then 1"),
     ("larger scale", resource_config("r", l_x_cp=2, l_x_ra=1, l_x_rp=1, l_x_sched="1m0h9s500"), None),
+    ("bypass", resource_config("r", disabled="bypass"), "can leave debt"),
+    ("switched off", resource_config("r", disabled=True), None),
+    ("unknown", Item(Key(f"{PREFIX}CUSTOM#x", "#META"), {"a": 1}), "no version writes"),
     ("rate", resource_config("r", l_x_cp=1, l_x_ra=1, l_x_rp=1), None),
     ("burst", burst(burst=9), "the larger one is the capacity"),
     ("no burst", burst(burst=5), None),
@@ -75,6 +78,27 @@ def test_what_changes_is_said_with_the_record(table: OldTable, item: Item, said:
         assert found == []
     else:
         assert any(said in change.what and change.keys == (" ".join(item.key),) for change in found), found
+
+
+def test_hierarchies_that_charge_otherwise_are_said(table: OldTable) -> None:
+    """Version 0.17 charges one parent, and looks at no other."""
+    parents = {"b": "a", "c": "b", "x": "y", "y": "x", **{f"d{n}": f"d{n - 1}" for n in range(1, 9)}}
+    entities = [old_tables.entity(name, prefix=PREFIX, parent_id=up, cascade=True) for name, up in parents.items()]
+    table.put(*old_tables.registered(), *entities, old_tables.entity("a", prefix=PREFIX))
+    told = {change.what: set(change.keys) for change in upgrade(table, dry_run=True).changes}
+    found = {what.split(":")[0]: {key.split("#")[1].split()[0] for key in keys} for what, keys in told.items()}
+    assert found == {
+        "an entity whose parent has a parent": {"c", *(f"d{n}" for n in range(2, 8))},
+        "an entity whose parents lead back to it, which this version does not allow": {"x", "y"},
+        "an entity below more than 7 parents, which this version does not allow": {"d8"},
+    }
+
+
+@pytest.mark.parametrize("name", ["9weird", "n" * 200, "_"])
+def test_a_namespace_whose_name_is_invalid_here_is_refused_by_name(table: OldTable, name: str) -> None:
+    table.put(*old_tables.registered(name))
+    refused = upgrade(table, dry_run=True).refused
+    assert {key.sk for key in refused} == {f"#NAMESPACE#{name}", f"#NSID#{OTHER}"}
 
 
 def test_buckets_whose_limits_are_stored_nowhere_are_said(table: OldTable) -> None:

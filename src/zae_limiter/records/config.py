@@ -99,8 +99,9 @@ def decode(key: Key, image: Image | None) -> Config:
     foreign = next(filter(FOREIGN.fullmatch, image), None)
     if foreign is not None:
         raise CorruptRecordError(
-            f"The config record {key.pk} {key.sk} cannot be read: an upgrade has left it, with {foreign}. "
-            "Set or delete these limits again; `zae-limiter upgrade` names all such records."
+            f"The config record {key.pk} {key.sk} cannot be read: an upgrade has left it, or a client of zae-limiter "
+            f"0.x has written it since, with {foreign}. `zae-limiter upgrade --force` moves it or says why not. "
+            "Set or delete these limits again to replace it."
         )
     names = sorted(attr[2:-3] for attr in image if attr.startswith("l_") and attr.endswith("_cp"))
     try:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...core.names import MAX_DEPTH
 from ...records import keys
 from . import policies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ...records.algebra import Image
     from .moves import Move, Old
@@ -96,6 +97,10 @@ def _scales_below_one(old: Old) -> bool:
     return False
 
 
+def _is_bypassed(old: Old) -> bool:
+    return old.fields.get(policies.DISABLED) == "bypass"
+
+
 def _always(old: Old) -> bool:
     return True
 
@@ -106,6 +111,7 @@ _CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
         "several reset schedules of a limit: one cron expression": _has_several_resets,
         "a burst beside the capacity: the larger one is the capacity": _has_burst,
         "a schedule that scales a limit below one token: its capacity is then 1": _scales_below_one,
+        "a bypass, which charged nothing: what passes is charged, and can leave debt": _is_bypassed,
     },
     "bucket": {
         "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
@@ -130,6 +136,10 @@ _CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
 _STATE_LIMITS = (
     "for which no limits of the resource or the system are stored: callers state them, or the entity has its own"
 )
+_UNKNOWN = "a record of a key that no version writes: it stays as it is, and no client reads it"
+_ANCESTORS = "an entity whose parent has a parent: all levels are charged, not the first parent alone"
+_TOO_DEEP = f"an entity below more than {MAX_DEPTH - 1} parents, which this version does not allow: give it another one"
+_CYCLE = "an entity whose parents lead back to it, which this version does not allow: give it another one"
 _NEW_ID = "an audit event whose id did not sort by time: its id begins with the time"
 
 
@@ -142,6 +152,18 @@ def describe_changes(move: Move) -> Iterator[str]:
         yield _NEW_ID
 
 
+def _describe_ancestors(whose: str, parents: Mapping[str, str]) -> str | None:
+    """Return what the ancestors of an entity change, or None. All entities are named by their partition keys."""
+    chain = [whose]
+    while len(chain) <= MAX_DEPTH and (parent := parents.get(chain[-1])) is not None:
+        if parent in chain:
+            return _CYCLE
+        chain.append(parent)
+    if len(chain) > MAX_DEPTH:
+        return _TOO_DEEP
+    return _ANCESTORS if len(chain) > 2 else None
+
+
 class ChangeLog:
     """What a run would change of the meaning of records."""
 
@@ -152,6 +174,7 @@ class ChangeLog:
         self._buckets: defaultdict[str, list[str]] = defaultdict(list)
         self._counted: Counter[str] = Counter()
         self._covered: set[str | None] = set()
+        self._parents: dict[str, str] = {}
 
     def add(self, moves: Iterable[Move]) -> None:
         """Note what these moves change."""
@@ -161,10 +184,24 @@ class ChangeLog:
                 self._note(what, key)
             if "/" not in move.olds[0].key.pk.partition("#")[0]:
                 self._note(self._without, key)
+            self._note_parent(move)
             if move.kind == "bucket":
                 resource = keys.parse_bucket_pk(move.writes[0].key.pk).resource
                 self._counted[resource] += 1
                 self._buckets[resource] += [key] if self._counted[resource] <= MOST_KEYS else []
+
+    def add_unknown(self, olds: Iterable[Old]) -> None:
+        """Note records of a key that no layout has."""
+        for old in olds:
+            self._note(_UNKNOWN, " ".join(old.key))
+
+    def _note_parent(self, move: Move) -> None:
+        """Remember the parent that an entity charges."""
+        old = move.olds[0]
+        parent_id = old.fields.get("parent_id")
+        if move.kind == "entity" and isinstance(parent_id, str) and parent_id:
+            place, kind, _ = old.key.pk.partition("ENTITY#")
+            self._parents[old.key.pk] = f"{place}{kind}{parent_id}"
 
     def cover(self, resource: str | None) -> None:
         """Note that limits of a resource are stored, or with None those of the system."""
@@ -176,6 +213,10 @@ class ChangeLog:
             for resource in sorted(self._buckets.keys() - self._covered):
                 what = f"buckets of {resource!r}, {_STATE_LIMITS}"
                 self._counts[what], self._keys[what] = self._counted[resource], self._buckets[resource]
+        for pk in self._parents:
+            told = _describe_ancestors(pk, self._parents)
+            if told is not None:
+                self._note(told, f"{pk} {keys.META}")
         return tuple(Change(what, count, tuple(self._keys[what])) for what, count in self._counts.most_common())
 
     def _note(self, what: str, key: str) -> None:

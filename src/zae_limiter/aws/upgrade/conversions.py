@@ -178,9 +178,10 @@ def _instant_ms(text: str) -> int:
 
 
 def convert_namespace(old: Old, now_ms: int) -> Move | None:
-    """Return the move that adds our fields to a namespace record, by name or by id."""
+    """Return the move that adds our fields to a namespace record, by name or by id. Refuse a name that is invalid."""
     image = old.image
     name = image.get("name") or image.get("namespace_name") or old.key.sk.removeprefix(keys.NAMESPACE_PREFIX)
+    names.namespace(name)
     wanted = {"status": ACTIVE, "created_at": "", **image, "name": name}
     return plan_move("namespace", (old,), old.key, wanted, now_ms)
 

@@ -145,6 +145,7 @@ class Runner:
         """Move a whole partition if these of its records show that it is old. Return whether it did."""
         place = PartitionKey.of(pk)
         if place is None:
+            self._changes.add_unknown(olds)
             return False
         if place.kind in ("RESOURCE", "SYSTEM") and any(each.key.sk.startswith((keys.CONFIG, LIMIT)) for each in olds):
             self._changes.cover(place.whose or None)

@@ -1,16 +1,24 @@
-"""Find records that clients from before namespaces have written after an upgrade.
+"""Find records that clients of versions before 1.0 have written after an upgrade.
 
-They stand where no present client looks. A search of the whole table would cost as much as an upgrade, so only two
-places are looked at: the partition of the system, and by index the buckets of those resources that upgrades have moved,
-as clients that go on use the same ones. ``upgrade --force`` looks at every record.
+A search of the whole table would cost as much as an upgrade, so only those places are looked at where such clients
+leave a trace:
+
+    before namespaces   the partition of the system, and by index the buckets of those resources that upgrades have
+                        moved, as clients that go on use the same ones
+    since namespaces    the registry of namespaces, the registries of resources of each namespace, and by index the
+                        buckets of each namespace: those of the present layout sort elsewhere there
+
+``upgrade --force`` looks at every record.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...records import version
-from ...stores.dynamodb.values import key_of
+from ...records import keys, version
+from ...stores.dynamodb.values import decode, key_of
+from .moves import Move, Old
+from .partition import Partition, PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,10 +29,14 @@ if TYPE_CHECKING:
 
 MOST_RESOURCES = 100
 """So many resources are remembered, each of which costs a query."""
+_MOST_NAMESPACES = 100
+"""So many namespaces are looked at, each of which costs two queries."""
 _EXAMPLES = 5
 _MOST_RECORDS = 1000
 """So many records of one resource are counted."""
 _ENTITY = "ENTITY#"
+_BUCKET = "BUCKET#"
+"""How older clients begin the sort key of a bucket in the index of its namespace; here it begins with the namespace."""
 
 
 class Stragglers(NamedTuple):
@@ -41,25 +53,54 @@ def join_resources(resources: Iterable[str], before: str | None) -> str | None:
 
 
 async def find_stragglers(store: DynamoStore, deployed: Deployed) -> Stragglers:
-    """Look at the places that an upgrade has emptied. The index may lag behind by a moment."""
-    found = [key for key in await _query(store, "PK", "SYSTEM#") if key != version.UNPREFIXED[0]]
+    """Look at the places where older clients write. The index may lag behind by a moment."""
+    items = await _query(store, "PK = :pk", "SYSTEM#")
+    found = [key for key in map(key_of, items) if key != version.UNPREFIXED[0]]
     for resource in (deployed.resources_moved or "").split():
-        found += await _query(store, "GSI2PK", f"RESOURCE#{resource}", IndexName="GSI2")
+        items = await _query(store, "GSI2PK = :pk", f"RESOURCE#{resource}", IndexName="GSI2")
+        found += map(key_of, items)
+    found += await _find_in_namespaces(store, look_at_buckets=not deployed.records_left)
     examples = dict.fromkeys(_name_owner(key) for key in found)
     return Stragglers(len(found), tuple(examples)[:_EXAMPLES])
+
+
+async def _find_in_namespaces(store: DynamoStore, *, look_at_buckets: bool) -> list[Key]:
+    """Return records of clients that know namespaces; among the buckets may also be those that an upgrade has left."""
+    registry = await _query(store, "PK = :pk", keys.REGISTRY)
+    found = _find_movable(store, keys.REGISTRY, registry)
+    prefix = keys.NSID_PREFIX
+    ids = [key.sk.removeprefix(prefix) for key in map(key_of, registry) if key.sk.startswith(prefix)]
+    for ns in ids[:_MOST_NAMESPACES]:
+        pk = f"{ns}/SYSTEM#"
+        found += _find_movable(store, pk, await _query(store, "PK = :pk", pk))
+        if look_at_buckets:
+            condition = "GSI4PK = :pk AND begins_with(GSI4SK, :start)"
+            found += map(key_of, await _query(store, condition, ns, start=_BUCKET, IndexName="GSI4"))
+    return found
+
+
+def _find_movable(store: DynamoStore, pk: str, items: Iterable[Any]) -> list[Key]:
+    """Return those of a partition's records that an upgrade would move."""
+    place = PartitionKey.of(pk)
+    assert place is not None  # it is the system's
+    olds = [Old(key_of(item), decode(item)) for item in items]
+    plan = Partition(place, place.namespace_id or "", olds, store.clock.now_ms()).plan()
+    return [old.key for each in plan if isinstance(each, Move) for old in each.olds]
 
 
 def _name_owner(key: Key) -> str:
     return key.pk.removeprefix(_ENTITY) if key.pk.startswith(_ENTITY) else " ".join(key)
 
 
-async def _query(store: DynamoStore, attribute: str, value: str, **more: Any) -> list[Key]:
+async def _query(store: DynamoStore, condition: str, pk: str, *, start: str | None = None, **more: Any) -> list[Any]:
+    """Return the items of the first page."""
+    values = {":pk": {"S": pk}} | ({} if start is None else {":start": {"S": start}})
     request = {
         "TableName": store.client.table,
-        "KeyConditionExpression": f"{attribute} = :pk",
-        "ExpressionAttributeValues": {":pk": {"S": value}},
+        "KeyConditionExpression": condition,
+        "ExpressionAttributeValues": values,
         "Limit": _MOST_RECORDS,
         **more,
     }
     answer = await store.client.call("Query", request, repeatable=True)
-    return [key_of(item) for item in answer.get("Items", ())]
+    return list(answer.get("Items", ()))
