@@ -94,11 +94,17 @@ def test_hierarchies_that_charge_otherwise_are_said(table: OldTable) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["9weird", "n" * 200, "_"])
+@pytest.mark.parametrize("name", ["-weird", "n" * 200, "_"])
 def test_a_namespace_whose_name_is_invalid_here_is_refused_by_name(table: OldTable, name: str) -> None:
     table.put(*old_tables.registered(name))
     refused = upgrade(table, dry_run=True).refused
     assert {key.sk for key in refused} == {f"#NAMESPACE#{name}", f"#NSID#{OTHER}"}
+
+
+def test_a_namespace_may_be_a_number(table: OldTable) -> None:
+    table.put(*old_tables.registered("4711"))
+    assert answer(table.name, "upgrade", "--yes")["records"]["namespace"] == 2
+    assert answer(table.name, "namespace", "show", "4711")["id"] == OTHER
 
 
 def test_buckets_whose_limits_are_stored_nowhere_are_said(table: OldTable) -> None:

@@ -111,3 +111,19 @@ def test_events_that_are_none(bad: Any) -> None:
 def test_buckets_of_what_is_no_limit(bad: Any) -> None:
     with pytest.raises(ValidationError, match="must be a Limit"):
         BucketState.from_limit("key", "gpt-4", bad, 0)
+
+
+@pytest.mark.parametrize("bad", [None, "", "x", 1.5, True])
+def test_moments_of_buckets(bad: Any) -> None:
+    with pytest.raises(ValidationError, match="now_ms"):
+        BucketState.from_limit("key", "gpt-4", Limit.per_day("a", 1), bad)
+
+
+@pytest.mark.parametrize("bad", ["", -1, 1.5, [], "a#b", b"x", "App"])
+def test_parts_of_names(bad: Any) -> None:
+    options = StackOptions()
+    for name in (options.get_role_name, options.get_policy_name):
+        with pytest.raises(ValidationError, match="component"):
+            name("my-app", bad, "us-east-1")
+        with pytest.raises(ValidationError, match="region"):
+            name("my-app", "app", bad)

@@ -40,6 +40,7 @@ _ENTITY_BYTES = 900
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,54}\Z")
 _RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./:-]*\Z")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _USUAL_ID = re.compile(r"[A-Za-z0-9_.:@/|-]{1,225}\Z")
 """Ids that are valid at a glance; others may be valid too."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -113,10 +114,12 @@ def principal(value: object) -> None:
         text(value, "principal")
 
 
-def _name(value: object, field: str, pattern: re.Pattern[str], letters: str, most: int = 128) -> str:
+def _name(
+    value: object, field: str, pattern: re.Pattern[str], letters: str, most: int = 128, first: str = "a letter"
+) -> str:
     value = _check_length(InvalidNameError, value, field, most)
     if not pattern.match(value):
-        raise InvalidNameError(field, value, f"must start with a letter and then use only letters, digits, {letters}")
+        raise InvalidNameError(field, value, f"must start with {first} and then use only letters, digits, {letters}")
     return value
 
 
@@ -138,8 +141,8 @@ def limit_name(value: object, field: str = "name") -> str:
 
 
 def namespace(value: object, field: str = "namespace") -> str:
-    """Check a namespace name: a letter, then letters, digits, ``_ - .``. Return it as a plain string."""
-    return str(_name(value, field, _PLAIN, "'_', '-' and '.'"))
+    """Check a namespace name: a letter or digit, then letters, digits, ``_ - .``. Return it as a plain string."""
+    return str(_name(value, field, _NAMESPACE, "'_', '-' and '.'", first="a letter or digit"))
 
 
 def stack(value: object, field: str = "name") -> str:

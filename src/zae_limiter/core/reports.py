@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .bucket import MILLI, Rule
-from .limit import Limit, whole
+from .limit import Limit, as_int, whole
 from .validation import ValidationError
 from .values import LimitStatus
 
@@ -143,6 +143,8 @@ class BucketState:
         """Return the full bucket of a limit as of ``now_ms``."""
         if not isinstance(limit, Limit):
             raise ValidationError("limit", limit, "must be a Limit")
+        if as_int(now_ms) is None:
+            raise ValidationError("now_ms", now_ms, "must be a whole number of milliseconds since 1970")
         capacity, amount, period_ms, *_ = Rule.of(limit)
         calendar = limit.calendar
         text, start_ms = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)

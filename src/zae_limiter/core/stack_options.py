@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import InitVar, dataclass, fields
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from .validation import ValidationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_NAME_PART = re.compile(r"[a-z][a-z0-9-]*")
 _FUNCTION_MAX = 64
 """The longest name of a Lambda function."""
 
@@ -204,6 +206,11 @@ class StackOptions:
         elif region is None:
             reason = "is part of the name; pass it, or set region_in_iam_names=False for names without it"
             raise ValidationError("region", None, reason)
+        for field, value in {"component": component, "region": "none" if region is None else region}.items():
+            if not (isinstance(value, str) and _NAME_PART.fullmatch(value)):
+                raise ValidationError(
+                    field, value, "must be lower-case letters, digits and hyphens, e.g. app, eu-west-1"
+                )
         return stack_iam.make_name(format, names.stack(stack_name, "stack_name"), component, region)
 
     def _check_code(self) -> None:

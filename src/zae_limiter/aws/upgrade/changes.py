@@ -137,7 +137,9 @@ _STATE_LIMITS = (
     "for which no limits of the resource or the system are stored: callers state them, or the entity has its own"
 )
 _UNKNOWN = "a record of a key that no version writes: it stays as it is, and no client reads it"
-_ANCESTORS = "an entity whose parent has a parent: all levels are charged, not the first parent alone"
+_ANCESTORS = (
+    "an entity whose parent has a parent: that one is charged too if the parent cascades; 0.x charged one parent"
+)
 _TOO_DEEP = f"an entity below more than {MAX_DEPTH - 1} parents, which this version does not allow: give it another one"
 _CYCLE = "an entity whose parents lead back to it, which this version does not allow: give it another one"
 _NEW_ID = "an audit event whose id did not sort by time: its id begins with the time"
