@@ -30,6 +30,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
     ValidationError,
+    ZAELimiterError,
     VersionMismatchError,
     __version__,
 )
@@ -150,7 +151,14 @@ def test_a_builder_that_is_for_aws_uses_the_stack_of_the_usual_name(face: Face) 
             face(repository.close())
     finally:
         face(face.Repository(stack, REGION, engine.endpoint()).delete_stack())
-    assert face(face.Repository.builder().build()).capabilities.name == "memory"
+
+
+def test_a_builder_without_a_place_is_for_aws_too(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("ZAE_LIMITER_URL", "ZAEL_STACK", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    with pytest.raises(ZAELimiterError, match="region"):  # memory would be a limit per process, without a word
+        face(face.Repository.builder().namespace("tenant-a").build())
 
 
 def test_a_missing_table_is_not_available(face: Face, name: str) -> None:

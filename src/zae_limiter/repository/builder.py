@@ -159,7 +159,6 @@ class RepositoryOptions(StackSettings):
         super().__init__()
         self._url: str | Store | None = None
         self._stack: str | None = None
-        self._by_stack = False
         self._options: dict[str, Any] = {}
         self._auto_update = True
         self._on_unavailable: OnUnavailable | None = None
@@ -167,10 +166,9 @@ class RepositoryOptions(StackSettings):
     def stack(self, name: str | None) -> Self:
         """Use the DynamoDB stack of this name. `build` deploys it if it does not exist, as `Repository.open` does.
 
-        None is for the stack that `Repository.open` finds by itself, as it is where only a region, an endpoint or
-        options of a stack are set.
+        None is for the stack that `Repository.open` finds by itself, as it is where no place is named.
         """
-        self._stack, self._by_stack = name, True
+        self._stack = name
         return self
 
     def url(self, url_or_name: str | Store) -> Self:
@@ -245,7 +243,7 @@ class RepositoryOptions(StackSettings):
         elsewhere = self._url if self._url is not None else self._options.get("name")
         chosen = self._options | {"namespace": find_namespace(self._options.get("namespace"))}
         if elsewhere is None:
-            repository = kind(find_store(self._stack, None, self._default_store(options)), **chosen)
+            repository = kind(find_store(self._stack, None), **chosen)
             await repository._enter(options, auto_update=self._auto_update)
         elif self._stack is not None:
             raise ValidationError("stack", self._stack, f"cannot be combined with {elsewhere!r}; use one of them")
@@ -255,8 +253,3 @@ class RepositoryOptions(StackSettings):
         if self._on_unavailable is not None:
             await repository._store_policy(self._on_unavailable)
         return repository
-
-    def _default_store(self, options: StackOptions | None) -> str:
-        """Return the store where neither this nor the environment names one: memory, unless something is for AWS."""
-        given = (options, self._options.get("region"), self._options.get("endpoint_url"))
-        return DEFAULT_STACK if self._by_stack or any(each is not None for each in given) else "memory://"

@@ -34,8 +34,8 @@ DEFAULT_STACK = "zae-limiter"
 _PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 
 
-def find_store(stack: str | None, url: str | None, default: str = DEFAULT_STACK) -> str:
-    """Return the store to open: a stack or a URL as given or from the environment, else the default."""
+def find_store(stack: str | None, url: str | None) -> str:
+    """Return the store to open: a stack or a URL as given or from the environment, else the default stack."""
     if stack is not None and url is not None:
         raise ValidationError("stack", stack, f"cannot be combined with url={url!r}; pass one of them")
     if stack is not None:
@@ -44,7 +44,7 @@ def find_store(stack: str | None, url: str | None, default: str = DEFAULT_STACK)
         if not isinstance(url, str) or "://" not in url:
             raise ValidationError("url", url, "must be a store URL, such as memory:// or dynamodb://my-app")
         return url
-    return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or default
+    return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or DEFAULT_STACK
 
 
 def find_namespace(namespace: str | None) -> str:
