@@ -30,8 +30,8 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
     ValidationError,
-    ZAELimiterError,
     VersionMismatchError,
+    ZAELimiterError,
     __version__,
 )
 from zae_limiter.aws import deployment, package

@@ -8,7 +8,7 @@ from ..core.errors import ValidationError
 from ..core.validation import flag
 from .configs import check_policy
 from .ignored import warn_ignored
-from .opening import DEFAULT_STACK, OpeningOperations, find_namespace, find_store
+from .opening import OpeningOperations, find_namespace, find_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
