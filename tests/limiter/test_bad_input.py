@@ -138,6 +138,8 @@ WITH_RESOURCE: dict[str, Call] = {
 @pytest.mark.parametrize("name", WITH_RESOURCE)
 def test_a_resource_or_namespace_name_that_breaks_the_rules(name: str) -> None:
     for bad in NAMES:
+        if bad == "1st" and "namespace" in name:  # customer numbers are names of namespaces
+            continue
         fresh = Fresh()
         error = fresh.refuses(WITH_RESOURCE[name](fresh.limiter, bad), InvalidNameError)
         assert error.value == bad
