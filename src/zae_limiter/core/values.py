@@ -147,7 +147,7 @@ class LimitStatus:
 
     @property
     def soft(self) -> bool:
-        """Whether the limit only counts and never refuses."""
+        """Return whether the limit only counts and never refuses."""
         return self.limit.soft
 
     @property
@@ -277,22 +277,22 @@ class BackendCapabilities:
 
     @property
     def supports_audit_logging(self) -> bool:
-        """Always True: every store keeps the audit log."""
+        """Return True: every store keeps the audit log."""
         return True
 
     @property
     def supports_usage_snapshots(self) -> bool:
-        """Whether usage is counted, by the writes that consume or by a stream."""
+        """Return whether usage is counted, by the writes that consume or by a stream."""
         return self.change_stream or self.usage_retention_days > 0
 
     @property
     def supports_infrastructure_management(self) -> bool:
-        """Whether a stack can be deployed for it; it is what a stream of changes needs."""
+        """Return whether a stack can be deployed for it, as for every store with a stream of changes."""
         return self.change_stream
 
     @property
     def supports_change_streams(self) -> bool:
-        """Whether changes can be followed by a stream."""
+        """Return whether changes can be followed by a stream."""
         return self.change_stream
 
     @property

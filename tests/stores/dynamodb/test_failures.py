@@ -27,12 +27,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
 
 
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        yield made
-
-
 @pytest.fixture(params=MODES)
 def subject(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Driven]:
     with driven(request.param, server.url, chance=lambda: 0.5) as made:

@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Any
 
@@ -49,18 +49,6 @@ REASONS = [{"Code": "ConditionalCheckFailed"}, {"Code": "None"}]
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        yield made
-
-
-@pytest.fixture(params=MODES)
-def subject(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Driven]:
-    with driven(request.param, server.url) as made:
-        yield made
 
 
 def use(server: ScriptedServer, subject: Driven, verb: Use, *steps: Step) -> object:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from tests.support.modes import MODES
-from tests.support.scripted_server import CHUNKED, FORMS, Driven, ScriptedServer, Step, driven, isolate, refusal, reply
+from tests.support.scripted_server import CHUNKED, FORMS, Driven, ScriptedServer, Step, isolate, refusal, reply
 from zae_limiter import CorruptRecordError, IncompatibleSchemaError, InfrastructureError, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Guard, Key, Page, Query, Write
 from zae_limiter.stores.dynamodb.store import DynamoStore
@@ -26,18 +25,6 @@ ONE, TWO = Key("p", "#1"), Key("p", "#2")
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        yield made
-
-
-@pytest.fixture(params=MODES)
-def subject(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Driven]:
-    with driven(request.param, server.url) as made:
-        yield made
 
 
 def record(key: Key, **attributes: Any) -> dict[str, Any]:

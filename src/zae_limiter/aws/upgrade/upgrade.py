@@ -59,7 +59,7 @@ class UpgradePlan(NamedTuple):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What means something else after the upgrade."""
+        """Return the features and records that mean something else after the upgrade."""
         return () if self.data is None else self.data.changes
 
     @property
