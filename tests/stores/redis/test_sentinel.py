@@ -152,12 +152,11 @@ def test_threads_that_lose_their_master_all_find_the_next_one(own: Sentinels) ->
             over.set()
         for future in futures:
             future.result()
-        over.clear()
-        for _ in range(20):  # the former master may close connections once more when it becomes a replica
-            with suppress(RateLimiterUnavailable), limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM):
-                over.set()
-                break
-        assert over.is_set()
+        last = limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM)
+        with suppress(RateLimiterUnavailable), last:  # a slow sentinel demotes the old master again, and cuts it once
+            return
+        with limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM):
+            pass
 
 
 class Knowing:
