@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from tests.aws.stacks import REGION, aws, named
 from tests.repository.test_open import Face, face, make_table
 from tests.support.aws import engine
-from tests.support.scripted_server import CLOSE, ScriptedServer, Step, isolate, refusal
+from tests.support.scripted_server import CLOSE, ScriptedServer, Step, isolate, refusal, reply
 from zae_limiter import StackOptions, Status, SyncRepository, __version__
 from zae_limiter.aws import deployment
+from zae_limiter.aws.health import describe_deployment
+from zae_limiter.stores.dynamodb.client import open_client
+from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.testing import Harness
 
 __all__ = ["face"]
@@ -69,6 +73,27 @@ def test_what_does_not_answer_is_left_out(face: Face, stack: str, step: Step, mo
     assert len(server.seen) == 1
     assert (found.available, found.reason, found.table_status) == (True, None, "ACTIVE")
     assert (found.stack_status, found.aggregator_enabled, found.app_role_arn) == (None, False, None)
+
+
+MALFORMED: dict[str, object] = {
+    "no table": {},
+    "a list": {"Table": []},
+    "a text": {"Table": "ACTIVE"},
+    "null": {"Table": None},
+    "no status": {"Table": {"ItemCount": 5}},
+    "a count in words": {"Table": {"TableStatus": "ACTIVE", "ItemCount": "many"}},
+    "a list of lists": [[]],
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED)
+def test_an_answer_that_cannot_be_read_is_left_out(content: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    with ScriptedServer() as server:
+        server.script += [reply(json.dumps(content).encode())] * 9
+        store = DynamoStore(open_client("my-app", blocking=True, region=REGION, endpoint_url=server.url))
+        assert describe_deployment(store) == {"name": "my-app", "region": REGION}
+        assert [seen.operation for seen in server.seen] == ["DescribeTable", ""]
 
 
 async def test_other_stores_have_nothing_of_it(harness: Harness) -> None:

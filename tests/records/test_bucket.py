@@ -144,7 +144,18 @@ def test_no_two_limits_share_an_attribute() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"rf": None}, {"rf": "5"}, {"rf": 1.5}, {"rf": True}, {"b_rpm_tk": "x"}, {"b_rpm_tk": 2**63}, {"b_rpm_ra": None}],
+    [
+        {"rf": None},
+        {"rf": "5"},
+        {"rf": 1.5},
+        {"rf": True},
+        {"b_rpm_tk": "x"},
+        {"b_rpm_tk": 2**63},
+        {"b_rpm_ra": None},
+        {"ttl": None},
+        {"ttl": "soon"},
+        {"ttl": -1},
+    ],
     ids=str,
 )
 def test_a_bucket_that_cannot_be_read_is_named_and_never_unlimited(damage: dict[str, Any]) -> None:

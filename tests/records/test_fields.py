@@ -65,6 +65,18 @@ def test_what_it_needs_is_there(kind: str) -> None:
             decode({name: value for name, value in image.items() if name != attr})
 
 
+@pytest.mark.parametrize(("kind", "attr"), [("entity", "version"), ("usage", "rpm"), ("usage", "total_events")])
+def test_a_number_may_be_absent_but_not_null(kind: str, attr: str) -> None:
+    decode, image, _ = KINDS[kind]
+    decode({name: value for name, value in image.items() if name != attr})
+    with pytest.raises(CorruptRecordError, match=f"{attr} is None"):
+        decode({**image, attr: None})
+
+
+def test_a_text_may_be_null() -> None:
+    assert entity.decode({"entity_id": "k", "parent_id": None, "name": None}).parent_id is None
+
+
 def test_a_long_value_is_cut() -> None:
     broken: Any = ["x" * 100_000]
     with pytest.raises(CorruptRecordError) as caught:

@@ -180,7 +180,9 @@ class _HealthCheck:
             return None
         except InfrastructureError as error:
             self._errors[part] = error
-            return None
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # AWS does not answer so
+            self._errors[part] = RateLimiterUnavailable(f"The answer about it cannot be read: {error!r}", error)
+        return None
 
     def _check_in_stack(self, part: str, look: Callable[[], T]) -> T | None:
         """Do the same for a part that only stacks have: a table created without one may have a name that none can."""
@@ -223,9 +225,9 @@ class _HealthCheck:
     def _read_table(self) -> TableHealth:
         found = self._aws.call("dynamodb", "describe_table", TableName=self._name)["Table"]
         return TableHealth(
-            status=found["TableStatus"],
-            items=found.get("ItemCount", 0),
-            size_bytes=found.get("TableSizeBytes", 0),
+            status=str(found["TableStatus"]),
+            items=int(found.get("ItemCount", 0)),
+            size_bytes=int(found.get("TableSizeBytes", 0)),
             stream=bool(found.get("StreamSpecification", {}).get("StreamEnabled")),
             deletion_protection=bool(found.get("DeletionProtectionEnabled")),
         )

@@ -242,6 +242,8 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
     if SHARDS in attrs:
         ranges[SHARDS] = positive
+    if TTL in attrs:
+        ranges[TTL] = (0, _FAR)
     ranges |= {
         attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al", "_ws"))
     }

@@ -17,14 +17,16 @@ def read_fields(
 ) -> dict[str, Any]:
     """Return these attributes of a record, None for an optional one that is absent.
 
-    Raise `CorruptRecordError`, which names the ``kind`` of record, unless each has its type.
+    Raise `CorruptRecordError`, which names the ``kind`` of record, unless each has its type. An optional text
+    may also be null, as older versions store it, but no number: it is counted with.
     """
     found = {attr: image.get(attr) for attr in (*required, *optional)}
     types = {**required, **optional}
     wrong = [
         f"{attr} is {value!r:.60}"
         for attr, value in found.items()
-        if type(value) is not types[attr] and not (value is None and attr in optional)
+        if type(value) is not types[attr]
+        and not (value is None and attr in optional and (attr not in image or types[attr] is not int))
     ]
     if wrong:
         where = " ".join(f"{attr}={image[attr]!r:.60}" for attr in ("GSI4SK", "entity_id", "name") if attr in image)

@@ -189,6 +189,57 @@ def test_a_body_may_be_as_large_as_its_operation_needs(server: ScriptedServer, s
         subject.call("GetItem")
 
 
+def batch(number: int) -> dict[str, Any]:
+    keys = [{"PK": {"S": "p"}, "SK": {"S": str(place)}} for place in range(number)]
+    return {"RequestItems": {"t": {"Keys": keys}}}
+
+
+def test_a_body_may_be_as_large_as_the_records_that_were_asked_for(server: ScriptedServer, subject: Driven) -> None:
+    large = reply({"Responses": {}, "Items": [], "x": "x" * 3_000_000})
+    for operation, few, enough in (("BatchGetItem", batch(1), batch(2)), ("Query", {"Limit": 1}, {"Limit": 2})):
+        server.script += [large, large]
+        with pytest.raises(RateLimiterUnavailable, match="claims a length"):
+            subject.run(subject.client.call(operation, few))
+        assert subject.run(subject.client.call(operation, enough))["Items"] == []
+
+
+VALUES = {
+    "records": ("Items", [record(ONE)] * 60_000),
+    "numbers": ("x", [1] * 400_001),
+    "lists": ("x", [[]] * 200_001),
+    "names": ("x", {str(number): {} for number in range(200_001)}),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_an_answer_of_very_many_values_is_not_even_read(
+    name: str, server: ScriptedServer, subject: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading 24 MB of small values would take seconds and a gigabyte, beyond any deadline."""
+    field, values = VALUES[name]
+    server.script.append(reply({"Items": [], field: values}))
+    read: list[object] = []
+    monkeypatch.setattr("zae_limiter.stores.dynamodb.answers.json.loads", read.append)
+    with pytest.raises(RateLimiterUnavailable, match="more than 400,000 values"):
+        subject.call("Query")
+    assert not read
+
+
+@pytest.mark.parametrize("operation", ["BatchGetItem", "Query", "Scan"])
+def test_more_records_than_were_asked_for_are_an_outage(
+    operation: str, server: ScriptedServer, subject: Driven
+) -> None:
+    request = {**batch(2), "Limit": 2}
+    item = {"PK": {"S": "p"}, "SK": {"S": "1"}}
+    for number in (2, 3):
+        server.script.append(reply({"Responses": {"t": [item] * number}, "Items": [], "LastEvaluatedKey": item}))
+        if operation != "BatchGetItem":
+            server.script[-1] = reply({"Items": [item] * number, "LastEvaluatedKey": item})
+    assert subject.run(subject.client.call(operation, request))
+    with pytest.raises(RateLimiterUnavailable, match="more records than were asked for"):
+        subject.run(subject.client.call(operation, request))
+
+
 @pytest.mark.parametrize("piece", [b"2\r\n[]\r\n", b"0\r\n" + b"A: b\r\n" * 1000], ids=["chunks", "trailers"])
 def test_small_pieces_do_not_get_past_the_bound(piece: bytes) -> None:
     reader, fed = Reader(most=10_000_000), 0

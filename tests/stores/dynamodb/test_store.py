@@ -217,12 +217,15 @@ def test_a_damaged_record_is_said_to_be_damaged(store: DynamoStore) -> None:
     for writes in ([Write(text, add={"n": 1})], [Write(text, add={"n": 1}), Write(other, add={"n": 1})]):
         with pytest.raises(CorruptRecordError):
             outcome(store, *writes)
-    item = encode_item(odd, {TTL: "soon", "n": 1})
-    run(store.client.call("PutItem", {"TableName": store.client.table, "Item": item}))
-    with pytest.raises(CorruptRecordError, match="expiry that is not a number"):
-        run(store.read([odd]))
-    outcome(store, Write(odd, delete=True))
-    assert run(store.read([odd])) == [None], "deleting it repairs it"
+    for expiry in ("soon", None):
+        item = encode_item(odd, {TTL: expiry, "n": 1})
+        run(store.client.call("PutItem", {"TableName": store.client.table, "Item": item}))
+        with pytest.raises(CorruptRecordError, match="expiry that is not a number.*remove its ttl"):
+            run(store.read([odd]))
+        with pytest.raises(CorruptRecordError, match="expiry that is not a number"):
+            outcome(store, Write(odd, (Guard("n", "=", 1),), add={"n": 1}))
+        outcome(store, Write(odd, delete=True))
+        assert run(store.read([odd])) == [None], "deleting it repairs it"
 
 
 def shape(node: Any, name: str = "") -> str:

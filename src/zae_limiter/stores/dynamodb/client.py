@@ -31,6 +31,7 @@ from .connections import Connections
 from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
 from .identity import CallerIdentity, ask_sts
 from .settings import Settings, resolve
+from .shapes import count_records
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import MAX_BODY, request_bytes
 
@@ -50,7 +51,8 @@ _MAX_BODIES = {
 }
 """The bytes of an answer: what DynamoDB allows (1 MB, 4 MB for a transaction, 16 MB for a batch), with room for JSON.
 
-Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`.
+Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`. Several records take at most as
+often as much.
 """
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")
@@ -229,7 +231,7 @@ class Client:
         elif self._timer() >= self._credentials.due_at:
             self._credentials.renew()
         retry.signed_with = credentials
-        settings, clock, most = self._settings or self.settings, self.clock, _MAX_BODIES.get(operation, MAX_BODY)
+        settings, clock, most = self._settings or self.settings, self.clock, _most_bytes(operation, request)
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
@@ -289,6 +291,15 @@ class Client:
         except TimeoutError as error:
             message = f"AWS credentials could not be found within {seconds:.3g} s; the provider of credentials hangs."
             raise RateLimiterUnavailable(message, error) from error
+
+
+def _most_bytes(operation: str, request: Mapping[str, Any]) -> int:
+    """Return how many bytes an answer to ``request`` has at most."""
+    most = _MAX_BODIES.get(operation)
+    if most is None:
+        return MAX_BODY
+    asked = count_records(operation, request)
+    return most if asked is None else min(most, asked * MAX_BODY)
 
 
 def open_client(table: str, *, blocking: bool, host_clock: Clock | None = None, **options: Any) -> Client:

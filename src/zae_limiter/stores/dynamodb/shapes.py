@@ -24,6 +24,8 @@ _KINDS: dict[str, Any] = {
 _MAX_DIGITS = 130
 """DynamoDB's numbers have up to 126 digits before the point."""
 _NUMBER = re.compile(r"[-+]?[0-9]{1,130}(\.[0-9]{1,180})?([eE][-+]?[0-9]{1,3})?", re.ASCII)
+_MOST_VALUES = 400_000
+"""No records of a limiter have as many values in one answer. Longer answers would take seconds to read."""
 _DEEPEST = 32
 """DynamoDB nests as many levels. `values` stores what is nested as deep as that in another way."""
 
@@ -56,6 +58,23 @@ class Malformed(Exception):
     """The answer does not have the shape of an answer to this request."""
 
 
+def check_size(body: bytes) -> None:
+    """Raise `Malformed` if ``body`` holds so many values that reading it would outlast the deadline of its request.
+
+    In JSON a bracket or a comma stands before every value; those within texts are counted with them.
+    """
+    if body.count(b",") + body.count(b"{") + body.count(b"[") > _MOST_VALUES:
+        raise Malformed(f"it has more than {_MOST_VALUES:,} values")
+
+
+def count_records(operation: str, request: Mapping[str, Any]) -> int | None:
+    """Return how many records an answer to ``request`` has at most; None if it does not say so."""
+    if operation == "BatchGetItem":
+        return sum(len(asked["Keys"]) for asked in request.get("RequestItems", {}).values()) or None
+    limit: int | None = request.get("Limit")
+    return limit
+
+
 def check_shape(content: Mapping[str, Any], operation: str, request: Mapping[str, Any], status: int) -> None:
     """Raise `Malformed` unless this is the shape of DynamoDB's answer to ``request``."""
     for name, value in content.items():
@@ -80,6 +99,9 @@ def check_shape(content: Mapping[str, Any], operation: str, request: Mapping[str
     for found in content.get("Responses", {}).values():
         records += found if type(found) is list else [None]
     _check_items(records, keys)
+    most = count_records(operation, request) if status == 200 and operation in _REQUIRED else None
+    if most is not None and len(records) - ("LastEvaluatedKey" in content) > most:
+        raise Malformed("it has more records than were asked for")
     if "Key" in request:
         shown = [content[name] for name in ("Item", "Attributes") if name in content]
         if not all(request["Key"].items() <= item.items() for item in shown):
