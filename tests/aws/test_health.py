@@ -113,6 +113,23 @@ def test_a_table_whose_name_no_stack_can_have() -> None:
         blocking(client.call("DeleteTable", {"TableName": client.table}))
 
 
+def test_a_deployment_that_was_interrupted_before_its_table_was_protected() -> None:
+    with named() as made:
+        wanted = replace(SMALL, enable_deletion_protection=True)
+        deployment.deploy(aws(), made, wanted, wait=False)
+        found = look(made)
+        assert found.table is not None
+        assert not found.table.deletion_protection
+        assert "not protected against deletion yet, deploy again" in lines(status(made)[1])["stack"]
+        deployment.deploy(aws(), made, wanted)
+        found = look(made)
+        assert found.table is not None
+        assert found.table.deletion_protection
+        assert found.stack is not None
+        assert found.stack.reason is None
+        deployment.deploy(aws(), made, SMALL)
+
+
 def test_a_stack_that_lost_its_table_does_not_answer() -> None:
     with named() as made:
         deployment.deploy(aws(), made, replace(SMALL))

@@ -13,8 +13,8 @@ from tests.aws.test_upgrade_cli import answer, shell
 from tests.support.aws import engine
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.aws.upgrade.stragglers import MOST_RESOURCES, join_resources
-from zae_limiter.records import version
-from zae_limiter.records.algebra import Key
+from zae_limiter.records import keys, version
+from zae_limiter.records.algebra import Key, Write
 from zae_limiter.runtime.blocking import run
 
 YEARS = 10**11
@@ -90,6 +90,39 @@ def test_clients_that_know_namespaces_are_found_by_what_they_leave(trace: str) -
         assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
         assert shell(table.name, "namespace", "list").exit_code == 0
         assert answer(table.name, "upgrade")["up_to_date"] is True
+
+
+def test_limits_that_an_older_client_writes_over_ours_are_found_with_their_buckets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It also states them in the bucket, which goes on with what is left of its tokens, and keeps its credits."""
+    for name, value in engine.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with old_table() as table:
+        run(table.store().create_table())
+        with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
+            limiter.set_limits(
+                "key", [Limit("rpm", 60, 1, YEARS // 1000), Limit("tpm", 100, 1, YEARS // 1000)], "gpt-4"
+            )
+            with limiter.acquire("key", "gpt-4", {"rpm": 20, "tpm": 40}):
+                pass
+            limiter.top_up("key", "gpt-4", {"rpm": 5})
+            ns = limiter.repository.get_namespace("default").id
+        assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
+        yearly = {"ra": 0, "rp": 1, "cp": 30}
+        config, bucket = keys.entity_config(ns, "key", "gpt-4"), keys.bucket(ns, "key", "gpt-4")
+        stated = {f"l_rpm_{field}": value for field, value in yearly.items()} | {"l_rpm_rsched": "1m0h0D1M1"}
+        charged = {f"b_rpm_{field}": value * 1000 for field, value in yearly.items()}
+        quota = {"rsched": "1m0h0D1M1", "sched_tz": "UTC", "b_tpm_rsched": "-"}
+        writes = [Write(config, put=stated), Write(bucket, put={**charged, **quota})]
+        run(table.store().commit(writes))
+        found = answer(table.name, "check", code=25)["stragglers"]
+        assert found == {"records": 1, "examples": [" ".join(config)]}
+        assert answer(table.name, "upgrade", "--yes")["records"] == {"bucket": 1, "config": 1}
+        assert answer(table.name, "check")["compatible"] is True
+        assert answer(table.name, "upgrade", "--yes", "--force")["changed"] is False
+        with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
+            assert limiter.available("key", "gpt-4") == {"rpm": 30 + 5, "tpm": 60}, "40 were left, 30 are allowed"
 
 
 def test_a_version_record_of_an_older_client_is_replaced(upgraded: OldTable) -> None:

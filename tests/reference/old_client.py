@@ -4,6 +4,7 @@
     python old_client.py ask TABLE URL      decide all of `QUESTIONS`
     python old_client.py use TABLE URL      take a token of two entities, as a client that nobody has stopped
     python old_client.py stay TABLE URL     the same with a client that opened the table before: it waits for a line
+    python old_client.py set TABLE URL      the same, but it sets limits of an entity that has some
 
 Each prints JSON. Rates are so slow that nothing is refilled between two answers.
 """
@@ -251,16 +252,29 @@ def open_and_go_on(table: str, url: str) -> dict[str, str]:
         return {"outcome": type(error).__name__, "text": str(error)}
 
 
-def stay(table: str, url: str) -> dict[str, str]:
-    """Open the table, say so, and go on after a line was read."""
+def open_and_wait(table: str, url: str) -> Client:
+    """Open the table, say so, and return the client after a line was read."""
     client = Client(table, url)
     decide(client.acquire, client.errors, "fresh", "gpt-4", {"rpm": 1})
     print("open", flush=True)
     sys.stdin.readline()
-    return go_on(client)
+    return client
 
 
-STRAGGLERS: dict[str, Callable[[str, str], dict[str, str]]] = {"use": open_and_go_on, "stay": stay}
+def stay(table: str, url: str) -> dict[str, str]:
+    """Take tokens with a client that had opened the table before."""
+    return go_on(open_and_wait(table, url))
+
+
+def set_limits(table: str, url: str) -> dict[str, str]:
+    """Do not take tokens but set a quota, where there are any, in place of other limits."""
+    client = open_and_wait(table, url)
+    quota = client.errors.Limit.quota("rpm", 50, cron="0 0 1 1 *")
+    client.admin.set_limits("entity", [quota], resource="stored")
+    return {"outcome": "set"}
+
+
+STRAGGLERS: dict[str, Callable[[str, str], dict[str, str]]] = {"use": open_and_go_on, "stay": stay, "set": set_limits}
 
 
 def main(what: str, table: str, url: str) -> None:

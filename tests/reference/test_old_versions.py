@@ -179,3 +179,23 @@ def test_a_client_that_had_the_table_open_goes_on(version: str) -> None:
     with open_limiter(table) as limiter:
         assert limiter.available("key", "gpt-4") == {"rpm": 39, "tpm": 100}
         assert limiter.available("straggler", "gpt-4")["rpm"] == 49
+
+
+@pytest.mark.parametrize("version", ["0.14.0", "0.17.0"])
+def test_limits_that_a_client_sets_anew_are_found(version: str) -> None:
+    """They are in the place of those that were upgraded, so that nothing else has changed."""
+    table = name_table(version)
+    call(version, "write", table)
+    program = start(version, "set", table)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "open\n"
+    shell(table, "upgrade", "--yes")
+    assert finish(program) == {"outcome": "set"}
+    found = shell(table, "check", code=25)["stragglers"]
+    assert (found["records"], "ENTITY#entity #CONFIG#stored" in found["examples"][0]) == (1, True)
+    assert shell(table, "upgrade", "--yes")["records"]["config"] == 1
+    assert shell(table, "check")["compatible"] is True
+    with open_limiter(table) as limiter:
+        (limit,) = limiter.get_limits("entity", "stored")
+        assert (limit.capacity, limit.is_quota) == (50, True)
+        assert limiter.available("entity", "stored") == {"rpm": 25}, "15 of 40 were taken"

@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from .events import Event
     from .stack import Stack
 
-_PROTECT_LATER = {"EnableDeletionProtection": "later"}
-"""What a stack is created with that is to be protected: a creation that fails has to delete its table.
-
-It stays in the stack until the table is protected, so the next deployment after an interrupted one knows.
-"""
 _GUARDS = (
     *("enable_deletion_protection", "pitr_recovery_days", "kms_key_arn"),
     *("audit_archive_versioning", "audit_archive_lock_days", "audit_archive_lock_mode"),
@@ -94,7 +89,7 @@ def deploy(
     _check_lock(aws, name, options)
     _check_role(aws, options)
     free = partial(_check_names, aws, name, options)
-    later = _PROTECT_LATER if options.enable_deletion_protection else {}
+    later = stack.PROTECT_LATER if options.enable_deletion_protection else {}
     wanted = DesiredStack(template.read_template(), parameters, stack.add_own_tags(options.tags), free, later)
     watch = FollowOptions(progress)
     if adopt:

@@ -37,6 +37,8 @@ T = TypeVar("T")
 _ROLES = {"app_role_arn": "AppRoleArn", "admin_role_arn": "AdminRoleArn", "readonly_role_arn": "ReadRoleArn"}
 """Fields of `Status`, and the outputs of the stack that they are."""
 
+_UNPROTECTED = "its table is not protected against deletion yet, deploy again"
+
 
 @dataclass(frozen=True, slots=True)
 class StackHealth:
@@ -212,7 +214,10 @@ class _HealthCheck:
         if found is None or not (found.is_managed or found.older_version):
             return None
         self._is_old = found.older_version is not None
-        return StackHealth(found.status, self._describe_old_stack() if self._is_old else found.reason or None)
+        if self._is_old:
+            return StackHealth(found.status, self._describe_old_stack())
+        reasons = [found.reason, _UNPROTECTED if found.lacks_protection and not found.is_busy else ""]
+        return StackHealth(found.status, "; ".join(filter(None, reasons)) or None)
 
     def _describe_old_stack(self) -> str | None:
         old = find_old_stack(self._aws, self._name)

@@ -49,6 +49,13 @@ _ROUNDS = 10
 CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
 
 
+PROTECT_LATER = {"EnableDeletionProtection": "later"}
+"""What a stack is created with that is to be protected: a creation that fails has to delete its table.
+
+It stays in the stack until the table is protected, so the next deployment after an interrupted one knows.
+"""
+
+
 class Stack(NamedTuple):
     """A stack as CloudFormation describes it."""
 
@@ -67,6 +74,11 @@ class Stack(NamedTuple):
     def is_managed(self) -> bool:
         """Whether it is ours: by its tag, or by its parameter if it was made by an import, which sets no tags."""
         return self.tags.get(MANAGED_TAG) == "true" or self.parameters.items() >= OURS.items()
+
+    @property
+    def lacks_protection(self) -> bool:
+        """Whether its table is to be protected against deletion, and the deployment was interrupted before that."""
+        return self.is_managed and self.parameters.items() >= PROTECT_LATER.items()
 
     @property
     def older_version(self) -> str | None:

@@ -220,7 +220,7 @@ def test_a_damaged_record_is_said_to_be_damaged(store: DynamoStore) -> None:
     for expiry in ("soon", None):
         item = encode_item(odd, {TTL: expiry, "n": 1})
         run(store.client.call("PutItem", {"TableName": store.client.table, "Item": item}))
-        with pytest.raises(CorruptRecordError, match="expiry that is not a number.*remove its ttl"):
+        with pytest.raises(CorruptRecordError, match=r"expiry that is not a number.*remove its ttl"):
             run(store.read([odd]))
         with pytest.raises(CorruptRecordError, match="expiry that is not a number"):
             outcome(store, Write(odd, (Guard("n", "=", 1),), add={"n": 1}))

@@ -10,10 +10,15 @@ the old ones. Later they differ by at most the one millitoken by which the two f
 
 A quota of version 0.17 holds what is left of the window of its last refill, over all shards that exist; in a later
 window it is full.
+
+A client of 0.17 that goes on after an upgrade and sets a quota or a schedule also states it in the buckets of the
+present layout. They are converted once more: the quota has what is left of the tokens, without a refill.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import names
@@ -26,6 +31,7 @@ from ...records.level import (
     ANCHOR,
     CONFIG_VERSION,
     CREDITS,
+    LOT_PREFIX,
     MADE,
     MIGRATED_FROM,
     NEWEST,
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from ...records.algebra import Image, Write
 
 MOST_SHARDS = 64
+_FOREIGN = re.compile(r"(b_.+_)?(rsched|sched|rsa)")
+"""Attributes of a bucket that only older clients write."""
 
 
 class Holding(NamedTuple):
@@ -108,8 +116,8 @@ def convert_composite(level: Level, old: Old, now_ms: int) -> Move | None:
 
 
 def is_old_shard(image: Image) -> bool:
-    """Return whether another client wrote the bucket: ours always store the config version."""
-    return CONFIG_VERSION not in image
+    """Return whether an older client wrote the bucket, or stated limits in it: ours always store the config version."""
+    return CONFIG_VERSION not in image or any(map(_FOREIGN.fullmatch, image))
 
 
 def count_shards(olds: Iterable[Old]) -> int:
@@ -173,8 +181,11 @@ def _read_holdings(old: Old) -> list[Holding]:
     limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
-        rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)
-        found.append(Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0)))
+        rule, tokens, used = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk), refilled
+        if CONFIG_VERSION in fields:  # its anchor may be old, and its credits stand apart
+            used = refilled if rule.calendar is None else whole_number(fields, NEWEST, default=refilled)
+            tokens = min(tokens, rule.capacity)
+        found.append(Holding(name, rule, tokens, used, whole_number(fields, tc, default=0)))
     return found
 
 
@@ -187,6 +198,10 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
     image: Image = {**identity(level), **index_attributes(level), MIGRATED_FROM: layout}
     image |= {SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MADE: anchor * MILLI, NEWEST: anchor}
     image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
+    lots: Counter[str] = Counter()
+    for old in olds:
+        lots.update({attr: value for attr, value in old.image.items() if attr.startswith(LOT_PREFIX)})
+    image |= lots | ({CREDITS: len(lots)} if lots else {})
     for held in holdings:
         names.limit_name(held.limit_name)
         tokens = held.level(anchor if held.rule.calendar is None else now_ms)

@@ -6,7 +6,8 @@ leave a trace:
     before namespaces   the partition of the system, and by index the buckets of those resources that upgrades have
                         moved, as clients that go on use the same ones
     since namespaces    the registry of namespaces, the registries of resources of each namespace, and by index the
-                        buckets of each namespace: those of the present layout sort elsewhere there
+                        buckets of each namespace, as those of the present layout sort elsewhere there, and the limits
+                        of entities, which they may write over
 
 ``upgrade --force`` looks at every record.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...records import keys, version
+from ...records.algebra import Query
 from ...stores.dynamodb.values import decode, key_of
 from .moves import Move, Old
 from .partition import Partition, PartitionKey
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 MOST_RESOURCES = 100
 """So many resources are remembered, each of which costs a query."""
 _MOST_NAMESPACES = 100
-"""So many namespaces are looked at, each of which costs two queries."""
+"""So many namespaces are looked at, each of which costs two queries, and one for each resource of `MOST_RESOURCES`
+for which entities have limits of their own."""
 _EXAMPLES = 5
 _MOST_RECORDS = 1000
 """So many records of one resource are counted."""
@@ -66,24 +69,38 @@ async def find_stragglers(store: DynamoStore, deployed: Deployed) -> Stragglers:
 
 async def _find_in_namespaces(store: DynamoStore, *, look_at_buckets: bool) -> list[Key]:
     """Return records of clients that know namespaces; among the buckets may also be those that an upgrade has left."""
-    registry = await _query(store, "PK = :pk", keys.REGISTRY)
-    found = _find_movable(store, keys.REGISTRY, registry)
+    registry = _decode(await _query(store, "PK = :pk", keys.REGISTRY))
+    found = _find_movable(store, registry)
     prefix = keys.NSID_PREFIX
-    ids = [key.sk.removeprefix(prefix) for key in map(key_of, registry) if key.sk.startswith(prefix)]
+    ids = [key.sk.removeprefix(prefix) for key, _ in registry if key.sk.startswith(prefix)]
     for ns in ids[:_MOST_NAMESPACES]:
-        pk = f"{ns}/SYSTEM#"
-        found += _find_movable(store, pk, await _query(store, "PK = :pk", pk))
+        system = _decode(await _query(store, "PK = :pk", keys.pk_system(ns)))
+        found += _find_movable(store, system)
+        counts = next((old.image for old in system if old.key == keys.entity_config_resources(ns)), {})
+        for resource in [attr[2:] for attr in sorted(counts) if attr.startswith("r_")][:MOST_RESOURCES]:
+            found += await _find_limits(store, ns, resource)
         if look_at_buckets:
             condition = "GSI4PK = :pk AND begins_with(GSI4SK, :start)"
             found += map(key_of, await _query(store, condition, ns, start=_BUCKET, IndexName="GSI4"))
     return found
 
 
-def _find_movable(store: DynamoStore, pk: str, items: Iterable[Any]) -> list[Key]:
-    """Return those of a partition's records that an upgrade would move."""
-    place = PartitionKey.of(pk)
-    assert place is not None  # it is the system's
-    olds = [Old(key_of(item), decode(item)) for item in items]
+async def _find_limits(store: DynamoStore, ns: str, resource: str) -> list[Key]:
+    """Return the limits of entities for a resource that an upgrade would move, of the first `_MOST_RECORDS`."""
+    pk = keys.gsi3_pk_entity_config(ns, resource)
+    page = await store.query(Query(pk, gsi="GSI3", limit=_MOST_RECORDS, namespace=keys.pk_entity(ns, "")))
+    return [each for row in page.items for each in _find_movable(store, [Old(*row)])]
+
+
+def _decode(items: Iterable[Any]) -> list[Old]:
+    return [Old(key_of(item), decode(item)) for item in items]
+
+
+def _find_movable(store: DynamoStore, olds: list[Old]) -> list[Key]:
+    """Return those of some records of one partition, the system's or an entity's, that an upgrade would move."""
+    place = PartitionKey.of(olds[0].key.pk) if olds else None
+    if place is None:
+        return []
     plan = Partition(place, place.namespace_id or "", olds, store.clock.now_ms()).plan()
     return [old.key for each in plan if isinstance(each, Move) for old in each.olds]
 

@@ -175,6 +175,12 @@ class Upgrade:
         return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
+        if found is None and (old := find_old_stack(self._aws, self._name)) is not None:
+            raise InfrastructureNotFoundError(
+                f"The stack {self._name!r} is of {old.version}, and its function never gets code of this version. "
+                f"`zae-limiter upgrade --name {self._name} --release-stack` upgrades the table and deletes that stack "
+                f"without it; then `zae-limiter deploy --name {self._name} --adopt` makes an aggregator."
+            )
         if found is None or not deployment.options_of(found).enable_aggregator:
             raise InfrastructureNotFoundError(
                 f"No aggregator is deployed for {self._name!r} in {self._aws.region}: {OTHER_REGION}, "
