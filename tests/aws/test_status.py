@@ -81,7 +81,10 @@ MALFORMED: dict[str, object] = {
     "a text": {"Table": "ACTIVE"},
     "null": {"Table": None},
     "no status": {"Table": {"ItemCount": 5}},
+    "a status that is none": {"Table": {"TableStatus": {"a": 1}}},
     "a count in words": {"Table": {"TableStatus": "ACTIVE", "ItemCount": "many"}},
+    "a count without end": {"Table": {"TableStatus": "ACTIVE", "ItemCount": float("inf")}},
+    "a date without end": {"Table": {"TableStatus": "ACTIVE", "CreationDateTime": 1e300}},
     "a list of lists": [[]],
 }
 

@@ -182,7 +182,7 @@ class _HealthCheck:
             return None
         except InfrastructureError as error:
             self._errors[part] = error
-        except (LookupError, TypeError, ValueError, AttributeError) as error:  # AWS does not answer so
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             self._errors[part] = RateLimiterUnavailable(f"The answer about it cannot be read: {error!r}", error)
         return None
 
@@ -229,8 +229,10 @@ class _HealthCheck:
 
     def _read_table(self) -> TableHealth:
         found = self._aws.call("dynamodb", "describe_table", TableName=self._name)["Table"]
+        if not isinstance(found["TableStatus"], str):
+            raise ValueError(found["TableStatus"])
         return TableHealth(
-            status=str(found["TableStatus"]),
+            status=found["TableStatus"],
             items=int(found.get("ItemCount", 0)),
             size_bytes=int(found.get("TableSizeBytes", 0)),
             stream=bool(found.get("StreamSpecification", {}).get("StreamEnabled")),

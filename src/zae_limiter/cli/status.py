@@ -245,7 +245,8 @@ def _describe_stragglers(found: Stragglers | None) -> str | None:
         return None
     return (
         f"Clients of zae-limiter 0.x have written {spell_count(found.records, 'record')} since the upgrade, of "
-        f"{', '.join(found.examples)}. Stop them and run `zae-limiter upgrade`, which subtracts what they took."
+        f"{', '.join(found.examples)}. Stop them and run `zae-limiter upgrade`, which takes over what they set and "
+        "subtracts what they took."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_r
 from ..records.level import ANCHOR, CREDITS, SHARDS
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
+from ..stores.damage import read_each
 from .backend import MAX_COMMIT, Operations
 
 if TYPE_CHECKING:
@@ -206,8 +208,12 @@ class BucketOperations(Operations):
         first = {keys.bucket(*owner): Write(keys.bucket(*owner), delete=True) for owner in owners}
         others = [key for key in buckets if key not in first]
         splits = self._backend.store.capabilities.partition_writes > 0
-        images = await self._backend.read(list(first), deadline) if splits else []
-        for owner, root, image in zip(owners, list(first), images, strict=False):
+        read = partial(self._backend.read, deadline=deadline)
+        images = await read_each(read, list(first)) if splits else {}
+        for owner, (root, image) in zip(owners, images.items(), strict=False):
+            if isinstance(image, CorruptRecordError):  # it does not say how many shards there are
+                others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, MAX_SHARDS))
+                continue
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:
                 kept = _guard_credits(image) if keeps_credits and image is not None else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -221,7 +222,9 @@ class CreditOperations(BucketOperations):
         backend = self._backend
         whose = request.ns, request.entity_id, request.resource
         splits = backend.store.capabilities.partition_writes > 0
-        found = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
+        found: Shards = []
+        with contextlib.suppress(CorruptRecordError):  # then its first shard says how many there are
+            found = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
         event, noted = self._plan_notes(request, result)
         apart = bool(noted) and not backend.store.capabilities.wide_commits
         buckets = [keys.bucket(*whose), *(key for key, _ in found)]

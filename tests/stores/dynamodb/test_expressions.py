@@ -185,8 +185,9 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(["a", "b", "ttl", "GSI1PK", "x.y"]), JSON))
-def test_what_goes_in_comes_out(image: dict[str, Any]) -> None:
+@given(st.dictionaries(st.sampled_from(["a", "b", "GSI1PK", "x.y"]), JSON), st.none() | st.integers())
+def test_what_goes_in_comes_out(image: dict[str, Any], ttl: int | None) -> None:
+    image |= {} if ttl is None else {"ttl": ttl}
     item = encode_item(KEY, image)
     found = decode(json.loads(json.dumps(item)))
     assert found == image

@@ -204,10 +204,10 @@ def test_a_body_may_be_as_large_as_the_records_that_were_asked_for(server: Scrip
 
 
 VALUES = {
-    "records": ("Items", [record(ONE)] * 60_000),
-    "numbers": ("x", [1] * 400_001),
-    "lists": ("x", [[]] * 200_001),
-    "names": ("x", {str(number): {} for number in range(200_001)}),
+    "records": ("Responses", {"t": [record(ONE)] * 150_000}),
+    "numbers": ("x", [1] * 1_250_001),
+    "lists": ("x", [[]] * 625_001),
+    "names": ("x", {str(number): {} for number in range(625_001)}),
 }
 
 
@@ -217,12 +217,19 @@ def test_an_answer_of_very_many_values_is_not_even_read(
 ) -> None:
     """Reading 24 MB of small values would take seconds and a gigabyte, beyond any deadline."""
     field, values = VALUES[name]
-    server.script.append(reply({"Items": [], field: values}))
+    server.script.append(reply({"Responses": {}, field: values}))
     read: list[object] = []
     monkeypatch.setattr("zae_limiter.stores.dynamodb.answers.json.loads", read.append)
-    with pytest.raises(RateLimiterUnavailable, match="more than 400,000 values"):
-        subject.call("Query")
+    with pytest.raises(RateLimiterUnavailable, match="more than 1,250,000 brackets"):
+        subject.run(subject.client.call("BatchGetItem", batch(100)))
     assert not read
+
+
+@pytest.mark.parametrize("text", [",", "[", "{"])
+def test_a_page_of_any_records_is_read(text: str, server: ScriptedServer, subject: Driven) -> None:
+    """DynamoDB ends a page behind the record with which it is 1 MB long."""
+    server.script.append(reply({"Items": [record(ONE, x={"S": text * 300_000})] * 4}))
+    assert len(subject.call("Query")["Items"]) == 4
 
 
 @pytest.mark.parametrize("operation", ["BatchGetItem", "Query", "Scan"])

@@ -11,8 +11,10 @@ the old ones. Later they differ by at most the one millitoken by which the two f
 A quota of version 0.17 holds what is left of the window of its last refill, over all shards that exist; in a later
 window it is full.
 
-A client of 0.17 that goes on after an upgrade and sets a quota or a schedule also states it in the buckets of the
-present layout. They are converted once more: the quota has what is left of the tokens, without a refill.
+A client of 0.14 to 0.17 that goes on after an upgrade and sets limits also states them in the buckets of the present
+layout, beside an anchor that may be old. Such buckets are converted once more. What they hold cannot be known, as the
+old rate is gone: it is taken to be the level by the new one, or for a quota the tokens at the anchor, but no debt and
+at most the capacity.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from ...records.algebra import Image, Write
 
 MOST_SHARDS = 64
-_FOREIGN = re.compile(r"(b_.+_)?(rsched|sched|rsa)")
+_FOREIGN = re.compile(r"(b_.+_)?(rsched|sched|rsa)|vu")
 """Attributes of a bucket that only older clients write."""
 
 
@@ -181,12 +183,18 @@ def _read_holdings(old: Old) -> list[Holding]:
     limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
-        rule, tokens, used = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk), refilled
-        if CONFIG_VERSION in fields:  # its anchor may be old, and its credits stand apart
-            used = refilled if rule.calendar is None else whole_number(fields, NEWEST, default=refilled)
-            tokens = min(tokens, rule.capacity)
-        found.append(Holding(name, rule, tokens, used, whole_number(fields, tc, default=0)))
+        rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)
+        held = Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0))
+        found.append(_bound(held, fields) if CONFIG_VERSION in fields else held)
     return found
+
+
+def _bound(held: Holding, fields: Image) -> Holding:
+    """Return what a bucket of the present layout holds of a limit that an older client has stated in it."""
+    used = whole_number(fields, NEWEST, default=held.refilled_ms)
+    share = held.rule.capacity // whole_number(fields, SHARDS, 1, default=1)
+    tokens = held.tokens if held.rule.calendar is not None else held.level(used)
+    return held._replace(tokens=max(0, min(tokens, share)), refilled_ms=used)
 
 
 def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int) -> Move | None:
@@ -201,16 +209,17 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
     lots: Counter[str] = Counter()
     for old in olds:
         lots.update({attr: value for attr, value in old.image.items() if attr.startswith(LOT_PREFIX)})
-    image |= lots | ({CREDITS: len(lots)} if lots else {})
+    image |= lots
     for held in holdings:
         names.limit_name(held.limit_name)
         tokens = held.level(anchor if held.rule.calendar is None else now_ms)
         if tokens > held.rule.capacity:
             image |= policies.convert_credit(held.limit_name, held.rule, tokens - held.rule.capacity, now_ms)
-            image[CREDITS] = image.get(CREDITS, 0) + 1
         values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed, "cr": 0, "hi": 0}
         values |= policies.describe_rule(held.rule)
         image |= {attribute(held.limit_name, field): value for field, value in values.items()}
+    if credits := sum(attr.startswith(LOT_PREFIX) for attr in image):
+        image[CREDITS] = credits
     return plan_move("bucket", olds, level.key, image, now_ms)
 
 

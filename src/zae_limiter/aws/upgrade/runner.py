@@ -17,6 +17,7 @@ from ...records import entity, keys, namespace, version
 from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
 from ...runtime.retries import tries
+from ...stores.damage import read_each
 from ...stores.dynamodb.table import describe
 from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
@@ -179,9 +180,11 @@ class Runner:
 
     async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
         there = await self._read_shards({0, whose.shard_id}, whose)
+        if there is None:
+            return []
         number = min(buckets.count_shards(there.values()), buckets.MOST_SHARDS) if there else 0
         if number > len(there):
-            there = await self._read_shards({*range(number), whose.shard_id}, whose)
+            there = await self._read_shards({*range(number), whose.shard_id}, whose) or {}
         shards = {shard: old for shard, old in there.items() if buckets.is_old_shard(old.image)}
         if not shards or (self._dry_run and whose[:3] in self._whole):
             return []
@@ -191,12 +194,23 @@ class Runner:
             return [RejectedRecord(old.key, "a bucket of the present layout stands beside it") for old in olds]
         return list(attempt(olds, buckets.merge_shards, shards, self._now_ms()))
 
-    async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old]:
-        """Return those of some shards of a bucket that exist."""
+    async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old] | None:
+        """Return those of some shards of a bucket that exist; None, with all refused, if one cannot be read."""
         wanted = {shard: keys.bucket(*whose._replace(shard_id=shard)) for shard in sorted(shards)}
-        images = await self._store.read(list(wanted.values()))
-        found = zip(wanted.items(), images, strict=True)
-        return {shard: Old(key, image) for (shard, key), image in found if image is not None}
+        images = await self._read(list(wanted.values()))
+        damaged = [key for key in wanted.values() if key in self._refused]
+        if damaged:
+            beside = f"it belongs to {damaged[0].pk}, which cannot be read"
+            self._refused |= {key: beside for key, image in images.items() if image is not None}
+            return None
+        found = ((shard, key, images[key]) for shard, key in wanted.items())
+        return {shard: Old(key, image) for shard, key, image in found if image is not None}
+
+    async def _read(self, wanted: Sequence[Key]) -> dict[Key, Image | None]:
+        """Return the records of keys, None where there is none; one that cannot be read is refused, and None too."""
+        found = await read_each(self._store.read, wanted)
+        self._refused |= {key: str(image) for key, image in found.items() if isinstance(image, CorruptRecordError)}
+        return {key: None if isinstance(image, CorruptRecordError) else image for key, image in found.items()}
 
     def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
@@ -226,8 +240,8 @@ class Runner:
         """Count what a run would do. In a table that was upgraded before, old records may meet newer ones."""
         self._changes.add(moves)
         targets = [move.target for move in moves if move.target is not None] if self._closed else []
-        images = await self._store.read(targets)
-        taken = {target for target, image in zip(targets, images, strict=True) if image is not None}
+        images = await self._read(targets)
+        taken = {target for target in targets if images[target] is not None or target in self._refused}
         for move in moves:
             if move.target not in taken:
                 self._counts[move.kind] += 1
@@ -261,14 +275,14 @@ class Runner:
         """Return the move with the count of its parent, which is moved first."""
         if move.parent is None:
             return move
-        image = (await self._store.read([move.parent]))[0]
-        if image is None or entity.CHILDREN not in image:
+        image = (await self._read([move.parent]))[move.parent]
+        if move.parent not in self._refused and (image is None or entity.CHILDREN not in image):
             here = PartitionKey.of(move.olds[0].key.pk)
             pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
             place = PartitionKey.of(pk)
             if place is not None and pk not in self._trail:  # else it waits for this one: a cycle is left uncounted
                 await self._move_partition(pk, place)
-                image = (await self._store.read([move.parent]))[0]
+                image = (await self._read([move.parent]))[move.parent]
         if image is None or entity.CHILDREN not in image:
             return move
         counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -(2**62)),), add={entity.CHILDREN: 1})

@@ -7,8 +7,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.errors import CorruptRecordError, RateLimiterUnavailable, ValidationError
-from ...records.algebra import TTL, Image, Key, Page, Query, is_live
+from ...core.errors import RateLimiterUnavailable, ValidationError
+from ...records.algebra import Image, Key, Page, Query, is_live
 from ..ranges import cursor_of, first_page, index_entry, within
 from .values import PK, SK, decode, encode_key, encode_keys, key_of
 
@@ -141,11 +141,6 @@ def live_image(item: Item | None, now_ms: int) -> Image | None:
     if item is None:
         return None
     image = decode(item)
-    if TTL in image and not isinstance(image[TTL], int | float):  # DynamoDB holds no condition on it to be true
-        where, found = " ".join(key_of(item)), f"{image[TTL]!r:.60}"
-        raise CorruptRecordError(
-            f"The record {where} has an expiry that is not a number but {found}: remove its {TTL}, or delete it."
-        )
     return image if is_live(image, now_ms) else None
 
 

@@ -51,8 +51,8 @@ _MAX_BODIES = {
 }
 """The bytes of an answer: what DynamoDB allows (1 MB, 4 MB for a transaction, 16 MB for a batch), with room for JSON.
 
-Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`. Several records take at most as
-often as much.
+Any other operation is about one record of at most 400 KB, or about a table: `MAX_BODY`. One of ``n`` records is at most
+``n`` times as long.
 """
 
 _NOT_SENT = Meaning(RateLimiterUnavailable, Remedy.WAIT, "it cannot be reached")

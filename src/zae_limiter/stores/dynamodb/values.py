@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ...core.errors import CorruptRecordError
-from ...records.algebra import Image, Key
+from ...records.algebra import TTL, Image, Key
 
 Typed: TypeAlias = dict[str, Any]
 """One value with its type: ``{"N": "5"}``."""
@@ -83,11 +83,17 @@ def decode(item: Mapping[str, Typed]) -> Image:
                 else:
                     image[name] = _DECODERS[kind](value)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-        where = " ".join(str(item.get(part)) for part in (PK, SK))
-        raise CorruptRecordError(f"The record {where} is damaged: {name} cannot be read ({error})") from None
+        raise _damage(item, f"{name} cannot be read ({error})") from None
+    if type(image.get(TTL, 0)) not in (int, float):  # no condition on it holds
+        raise _damage(item, f"its expiry ({TTL}) is no number but {image[TTL]!r:.60}")
     image.pop(PK, None)
     image.pop(SK, None)
     return image
+
+
+def _damage(item: Mapping[str, Typed], what: str) -> CorruptRecordError:
+    where = " ".join(str(item[part].get("S")) for part in (PK, SK) if part in item)
+    return CorruptRecordError(f"The record {where} is damaged: {what}.")
 
 
 def key_of(item: Mapping[str, Typed]) -> Key:
