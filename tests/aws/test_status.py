@@ -10,7 +10,7 @@ import pytest
 from tests.aws.stacks import REGION, aws, named
 from tests.repository.test_open import Face, face, make_table
 from tests.support.aws import engine
-from tests.support.scripted_server import CLOSE, ScriptedServer, Step, isolate, refusal, reply
+from tests.support.scripted_server import CLOSE, HANG, ScriptedServer, Step, isolate, refusal, reply
 from zae_limiter import StackOptions, Status, SyncRepository, __version__
 from zae_limiter.aws import deployment
 from zae_limiter.aws.health import describe_deployment
@@ -97,6 +97,15 @@ def test_an_answer_that_cannot_be_read_is_left_out(content: object, monkeypatch:
         store = DynamoStore(open_client("my-app", blocking=True, region=REGION, endpoint_url=server.url))
         assert describe_deployment(store) == {"name": "my-app", "region": REGION}
         assert [seen.operation for seen in server.seen] == ["DescribeTable", ""]
+
+
+def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    monkeypatch.setattr("zae_limiter.aws.health.DESCRIBE_SECONDS", 0.2)
+    with ScriptedServer() as server:
+        server.script.append(HANG)
+        store = DynamoStore(open_client("my-app", blocking=True, region=REGION, endpoint_url=server.url))
+        assert describe_deployment(store) == {"name": "my-app"}
 
 
 async def test_other_stores_have_nothing_of_it(harness: Harness) -> None:

@@ -6,7 +6,9 @@ A part that fails, or that these credentials may not read, is reported under ``t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +39,8 @@ T = TypeVar("T")
 _ROLES = {"app_role_arn": "AppRoleArn", "admin_role_arn": "AdminRoleArn", "readonly_role_arn": "ReadRoleArn"}
 """Fields of `Status`, and the outputs of the stack that they are."""
 
+DESCRIBE_SECONDS = 10.0
+"""How long `describe_deployment` waits: an answer that comes in drops never ends, nor does its time-out come."""
 _UNPROTECTED = "its table is not protected against deletion yet, deploy again"
 
 
@@ -110,13 +114,26 @@ def check_health(store: Store) -> Health:
 def describe_deployment(store: Store) -> dict[str, Any]:
     """Return the fields of `Status` about the table of a store and its stack, without those that cannot be read.
 
-    It blocks, but not for long. A store that is not on AWS has none.
+    It blocks, for `DESCRIBE_SECONDS` at most. A store that is not on AWS has none.
     """
     if not isinstance(store, DynamoStore):
         return {}
+    described: Future[dict[str, Any]] = Future()
+    Thread(target=_describe_store, args=(store, described), name="zae-limiter-status", daemon=True).start()
+    try:
+        return described.result(DESCRIBE_SECONDS)
+    except TimeoutError:
+        return {"name": store.client.table}
+
+
+def _describe_store(store: DynamoStore, described: Future[dict[str, Any]]) -> None:
     options = store.client.options
-    with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
-        return {"name": options.table, "region": aws.region, **_HealthCheck(aws, options.table, store).describe()}
+    try:
+        with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
+            found = {"region": aws.region, **_HealthCheck(aws, options.table, store).describe()}
+            described.set_result({"name": options.table, **found})
+    except BaseException as error:
+        described.set_exception(error)
 
 
 class _HealthCheck:

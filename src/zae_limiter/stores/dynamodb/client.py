@@ -31,7 +31,6 @@ from .connections import Connections
 from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
 from .identity import CallerIdentity, ask_sts
 from .settings import Settings, resolve
-from .shapes import count_records
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import MAX_BODY, request_bytes
 
@@ -231,7 +230,9 @@ class Client:
         elif self._timer() >= self._credentials.due_at:
             self._credentials.renew()
         retry.signed_with = credentials
-        settings, clock, most = self._settings or self.settings, self.clock, _most_bytes(operation, request)
+        settings, clock, most = self._settings or self.settings, self.clock, MAX_BODY
+        if operation in _MAX_BODIES:
+            most = _most_bytes(operation, request)
         where = f"DynamoDB table {self.table!r} in {settings.region}"
         sent_ms = clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
@@ -294,12 +295,12 @@ class Client:
 
 
 def _most_bytes(operation: str, request: Mapping[str, Any]) -> int:
-    """Return how many bytes an answer to ``request`` has at most."""
-    most = _MAX_BODIES.get(operation)
-    if most is None:
-        return MAX_BODY
-    asked = count_records(operation, request)
-    return most if asked is None else min(most, asked * MAX_BODY)
+    """Return how many bytes an answer has at most, of an operation that is about several records."""
+    most = _MAX_BODIES[operation]
+    records: int = request.get("Limit", most)
+    for asked in request.get("RequestItems", {}).values() if operation == "BatchGetItem" else ():
+        records = len(asked["Keys"])
+    return min(most, records * MAX_BODY)
 
 
 def open_client(table: str, *, blocking: bool, host_clock: Clock | None = None, **options: Any) -> Client:

@@ -93,7 +93,7 @@ def decode(item: Mapping[str, Typed]) -> Image:
 
 def _damage(item: Mapping[str, Typed], what: str) -> CorruptRecordError:
     where = " ".join(str(item[part].get("S")) for part in (PK, SK) if part in item)
-    return CorruptRecordError(f"The record {where} is damaged: {what}.")
+    return CorruptRecordError(f"The record {where} is damaged: {what}. Write or delete it again; a bucket is reset.")
 
 
 def key_of(item: Mapping[str, Typed]) -> Key:
