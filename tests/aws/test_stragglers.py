@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -206,6 +208,98 @@ def test_damaged_limits_are_found_and_stop_no_look(shared: Any, damage: dict[str
     found = answer(table.name, "check", code=25)["stragglers"]
     assert found["records"] == 1
     answer(table.name, "upgrade", "--yes", "--leave-refused", code=25)
+
+
+SPOILT: dict[str, dict[str, Any]] = {
+    "the bucket that it is merged with": {"BUCKET#e#r#0 #STATE": {"ttl": {"NULL": True}}},
+    "the count of resources": {"SYSTEM# #ENTITY_CONFIG_RESOURCES": {"ttl": {"NULL": True}}},
+    "a number of resources": {"SYSTEM# #ENTITY_CONFIG_RESOURCES": {"r_r": {"S": "many"}}},
+    "the number of children": {"ENTITY#parent #META": {"entity_id": {"S": "parent"}, "children": {"S": "many"}}},
+    "fewer children than there can be": {
+        "ENTITY#parent #META": {"entity_id": {"S": "parent"}, "children": {"N": str(-(2**63))}}
+    },
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT.values(), ids=SPOILT)
+def test_a_damaged_record_that_a_move_writes_to_locks_nobody_out(shared: Any, spoilt: dict[str, Any]) -> None:
+    table, limiter, _ = shared
+    ns = limiter.repository.register_namespace("tenant").id
+    pool = {"tk": 1000, "cp": 1000, "ra": 1000, "rp": 1000, "tc": 0}
+    composite = {f"b_rpm_{field}": {"N": str(number)} for field, number in pool.items()}
+    put(table, Key(f"{ns}/ENTITY#e", "#BUCKET#r"), rf={"N": "1"}, **composite)
+    limit = {"limit_name": {"S": "rpm"}, "capacity": {"N": "5"}, "refill_amount": {"N": "5"}}
+    put(table, Key(f"{ns}/ENTITY#e", "#LIMIT#r#rpm"), **limit, refill_period_seconds={"N": "60"})
+    put(table, Key(f"{ns}/ENTITY#e", "#META"), entity_id={"S": "e"}, parent_id={"S": "parent"}, name={"NULL": True})
+    for key, attributes in spoilt.items():
+        put(table, Key(*f"{ns}/{key}".split(" ")), **attributes)
+    result = shell(table.name, "upgrade", "--yes", "--force", "--leave-refused")
+    assert result.exit_code in (0, 25), result.output
+    assert available(table)["tpm"] > 0, "others go on"
+    again = shell(table.name, "upgrade", "--yes", "--force", "--leave-refused", "--json")
+    assert again.exit_code == result.exit_code
+    assert json.loads(again.stdout)["records"] == {}
+
+
+@pytest.mark.parametrize("given", [{"cron": "0 0 1 1 *"}, {"reset_after": timedelta(days=300)}], ids=str)
+def test_quotas_of_ours_keep_their_tokens_where_an_older_client_has_only_been(shared: Any, given: Any) -> None:
+    table, limiter, ns = shared
+    limiter.set_limits(
+        "key", [Limit.quota("tpy", 100, **given), Limit("soft", 5, 1, YEARS // 1000, soft=True)], "other"
+    )
+    with limiter.acquire("key", "other", {"tpy": 100, "soft": 20}) as lease:
+        lease.adjust(tpy=30)
+    run(table.store().commit([Write(keys.bucket(ns, "key", "other"), put={"vu": 0})]))
+    before = limiter.available("key", "other")
+    assert answer(table.name, "upgrade", "--yes", "--force")["records"] == {"bucket": 1}
+    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as other:
+        assert other.available("key", "other") == before == {"tpy": -30, "soft": -15}
+    assert answer(table.name, "upgrade", "--yes", "--force")["changed"] is False
+
+
+def test_a_bucket_that_was_split_after_an_older_client_had_been_there_is_converted_whole(shared: Any) -> None:
+    table, limiter, ns = shared
+    limiter.set_limits("key", [Limit("rpm", 100, 1, YEARS // 1000)], "split")
+    with limiter.acquire("key", "split", {"rpm": 40}):
+        pass
+    first, second = keys.bucket(ns, "key", "split"), keys.bucket(ns, "key", "split", 1)
+    (image,) = run(table.store().read([first]))
+    half = {"shard_count": 2, "b_rpm_tk": 30_000}
+    index = keys.bucket_indexes(keys.BucketKey(ns, "key", "split", 1))
+    writes = [Write(first, put={**half, "vu": 0}), Write(second, put={**image, **half, **index})]
+    run(table.store().commit(writes))
+    assert answer(table.name, "upgrade", "--yes", "--force")["refused"] == []
+    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as other:
+        assert other.available("key", "split") == {"rpm": 60}
+
+
+def test_shards_are_refused_for_the_reason_that_each_has(shared: Any) -> None:
+    table, _, ns = shared
+    old = {"rf": {"N": "1"}, "shard_count": {"N": "3"}}
+    old |= {f"b_rpm_{field}": {"N": "1000"} for field in ("tk", "ra", "rp", "tc")}
+    for shard in (0, 1):
+        put(table, keys.bucket(ns, "a", "b", shard), **old, b_rpm_cp={"N": "0"})
+    for shard in (1, 2):
+        put(table, keys.bucket(ns, "key", "gpt-4", shard), **old, b_rpm_cp={"N": "1000"})
+    refused = answer(table.name, "upgrade", "--yes", "--force", code=25)["refused"]
+    reasons = {each["pk"].partition("/")[2]: each["reason"] for each in refused}
+    small, beside = "b_rpm_cp is 0, less than 1", "a bucket of the present layout stands beside it"
+    assert reasons == {
+        **dict.fromkeys(("BUCKET#a#b#0", "BUCKET#a#b#1"), small),
+        **dict.fromkeys(("BUCKET#key#gpt-4#1", "BUCKET#key#gpt-4#2"), beside),
+    }
+
+
+def test_a_reset_leaves_no_shard_behind_whichever_is_damaged(shared: Any) -> None:
+    table, limiter, ns = shared
+    (image,) = run(table.store().read([keys.bucket(ns, "key", "gpt-4")]))
+    index = keys.bucket_indexes(keys.BucketKey(ns, "key", "gpt-4", 1))
+    run(table.store().commit([Write(keys.bucket(ns, "key", "gpt-4", 1), put={**image, **index})]))
+    whose = {name: {"S": text} for name, text in keys.bucket_indexes(keys.BucketKey(ns, "key", "gpt-4", 2)).items()}
+    put(table, keys.bucket(ns, "key", "gpt-4", 2), **whose, ttl={"NULL": True})
+    limiter.reset_bucket("key", "gpt-4")
+    assert limiter.repository.get_buckets("key") == []
+    assert not [key for key in table.present() if key.pk.startswith(f"{ns}/BUCKET#")]
 
 
 def test_what_stands_in_the_index_of_others_is_not_theirs(shared: Any) -> None:

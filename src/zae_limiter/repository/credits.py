@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -19,6 +18,7 @@ from ..records.algebra import ABSENT, Committed, Key, Write
 from ..records.credits import add_credit, cross_borders, fill_up
 from ..records.instants import iso
 from ..records.level import CREDITS, SHARDS
+from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT
 from .buckets import TRIES, BucketOperations, try_often
@@ -222,12 +222,14 @@ class CreditOperations(BucketOperations):
         backend = self._backend
         whose = request.ns, request.entity_id, request.resource
         splits = backend.store.capabilities.partition_writes > 0
-        found: Shards = []
-        with contextlib.suppress(CorruptRecordError):  # then its first shard says how many there are
-            found = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
+        try:
+            rows = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
+            found = [key for key, _ in rows]
+        except CorruptRecordError:  # whatever shards there may be
+            found = [keys.bucket(*whose, shard) for shard in range(1, MAX_SHARDS)]
         event, noted = self._plan_notes(request, result)
         apart = bool(noted) and not backend.store.capabilities.wide_commits
-        buckets = [keys.bucket(*whose), *(key for key, _ in found)]
+        buckets = [keys.bucket(*whose), *found]
         writes = [*noted, *([] if apart else [event])]
         if not await self._commit_forgetting(writes, buckets, deadline, exact=exact, keeps_credits=keeps_credits):
             return False

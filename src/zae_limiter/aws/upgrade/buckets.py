@@ -12,9 +12,9 @@ A quota of version 0.17 holds what is left of the window of its last refill, ove
 window it is full.
 
 A client of 0.14 to 0.17 that goes on after an upgrade and sets limits also states them in the buckets of the present
-layout, beside an anchor that may be old. Such buckets are converted once more. What they hold cannot be known, as the
-old rate is gone: it is taken to be the level by the new one, or for a quota the tokens at the anchor, but no debt and
-at most the capacity.
+layout, beside an anchor that may be old. Such buckets are converted once more, with all that is still ours. What they
+hold of a limit that was stated anew cannot be known, as the old rate is gone: it is taken to be the level by the new
+one, or for a quota the tokens at the anchor, but no debt and at most the capacity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...core import names
 from ...core.bucket import MILLI, Rule, between, level as level_at
 from ...records import keys, pressure
 from ...records.algebra import TTL
-from ...records.bucket import stored_names, stored_rule
+from ...records.bucket import stored_names, stored_rule, whole_rule
 from ...records.charging import identity, index_attributes
 from ...records.level import (
     ANCHOR,
@@ -65,6 +65,8 @@ class Holding(NamedTuple):
     tokens: int
     refilled_ms: int
     consumed: int = 0
+    is_level: bool = False
+    """Whether ``tokens`` are the balance at ``refilled_ms``, of a bucket of the present layout."""
 
     def level(self, now_ms: int) -> int:
         """Return the balance at an instant not before the last refill, by the old formula."""
@@ -118,8 +120,13 @@ def convert_composite(level: Level, old: Old, now_ms: int) -> Move | None:
 
 
 def is_old_shard(image: Image) -> bool:
-    """Return whether an older client wrote the bucket, or stated limits in it: ours always store the config version."""
-    return CONFIG_VERSION not in image or any(map(_FOREIGN.fullmatch, image))
+    """Return whether an older client wrote the bucket, or stated limits in it."""
+    return not is_present(image) or any(map(_FOREIGN.fullmatch, image))
+
+
+def is_present(image: Image) -> bool:
+    """Return whether a client of this version made the bucket: they always store the config version."""
+    return CONFIG_VERSION in image
 
 
 def count_shards(olds: Iterable[Old]) -> int:
@@ -153,6 +160,9 @@ def merge_shards(shards: Mapping[int, Old], now_ms: int) -> Move | None:
 def _merge_holdings(parts: list[Holding], number: int, anchor: int, now_ms: int) -> Holding:
     """Return the total of one limit over all shards, as of the anchor."""
     whole = parts[0].rule
+    if parts[0].is_level:
+        tokens, consumed = (sum(each) for each in zip(*[(part.tokens, part.consumed) for part in parts], strict=True))
+        return parts[0]._replace(tokens=tokens, refilled_ms=anchor, consumed=consumed)
     if whole.calendar is not None:
         return _merge_quota(parts, number, anchor, now_ms)
     share = Rule(max(1, whole.capacity // number), max(1, whole.amount // number), whole.period)
@@ -180,21 +190,42 @@ def _read_holdings(old: Old) -> list[Holding]:
     reserved = {names.INFRASTRUCTURE_LIMIT} if "/" in old.key.pk.partition("#")[0] else set()
     limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
     refilled, found = whole_number(fields, ANCHOR), []
-    limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved))
+    own = {name for name in limit_names - reserved if _is_own_quota(fields, name)}
+    limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved - own))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
         rule, tokens = policies.convert_rule(limit, fields.get(ws), refilled), whole_number(fields, tk)
         held = Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0))
-        found.append(_bound(held, fields) if CONFIG_VERSION in fields else held)
-    return found
+        found.append(_estimate(held, fields) if is_present(fields) else held)
+    return found + [_read_quota(old, name) for name in sorted(own)]
 
 
-def _bound(held: Holding, fields: Image) -> Holding:
-    """Return what a bucket of the present layout holds of a limit that an older client has stated in it."""
+def _is_own_quota(fields: Image, name: str) -> bool:
+    """Return whether a limit is a quota that this version wrote: its period is one window, theirs a second at least."""
+    return is_present(fields) and attribute(name, "ca") in fields and fields.get(attribute(name, "rp")) == 1
+
+
+def _read_quota(old: Old, name: str) -> Holding:
+    """Return what a bucket holds of a quota that this version wrote."""
+    fields = old.fields
+    used = whole_number(fields, NEWEST, default=whole_number(fields, ANCHOR))
+    whole, share = whole_rule(fields, name), stored_rule(fields, name, keys.parse_bucket_pk(old.key.pk).shard_id)
+    if whole is None or share is None:
+        raise ValueError(f"{name} is not complete")
+    held = level_at(share, whole_number(fields, attribute(name, "tk")), whole_number(fields, ANCHOR), used)
+    return Holding(name, whole, held, used, whole_number(fields, attribute(name, "tc"), default=0), is_level=True)
+
+
+def _estimate(held: Holding, fields: Image) -> Holding:
+    """Return what a bucket of the present layout holds of a limit that an older client may have stated in it.
+
+    A soft limit may be overdrawn, as it never refuses.
+    """
     used = whole_number(fields, NEWEST, default=held.refilled_ms)
     share = held.rule.capacity // whole_number(fields, SHARDS, 1, default=1)
-    tokens = held.tokens if held.rule.calendar is not None else held.level(used)
-    return held._replace(tokens=max(0, min(tokens, share)), refilled_ms=used)
+    tokens = min(held.tokens if held.rule.calendar is not None else held.level(used), share)
+    is_soft = attribute(held.limit_name, "ov") in fields
+    return held._replace(tokens=tokens if is_soft else max(0, tokens), refilled_ms=used, is_level=True)
 
 
 def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int) -> Move | None:
@@ -212,11 +243,15 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
     image |= lots
     for held in holdings:
         names.limit_name(held.limit_name)
-        tokens = held.level(anchor if held.rule.calendar is None else now_ms)
+        tokens = held.tokens if held.is_level else held.level(anchor if held.rule.calendar is None else now_ms)
         if tokens > held.rule.capacity:
             image |= policies.convert_credit(held.limit_name, held.rule, tokens - held.rule.capacity, now_ms)
         values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed, "cr": 0, "hi": 0}
         values |= policies.describe_rule(held.rule)
+        if overdrawn := sum(
+            old.image.get(attribute(held.limit_name, "ov"), 0) for old in olds if is_present(old.image)
+        ):
+            values["ov"] = overdrawn
         image |= {attribute(held.limit_name, field): value for field, value in values.items()}
     if credits := sum(attr.startswith(LOT_PREFIX) for attr in image):
         image[CREDITS] = credits

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .moves import Outcome
 
 _TRIES = 20
+_MOST_CHILDREN = 2**62
 _NEW_NAMESPACE = "?"
 """Stands for the id of a namespace that a dry run does not register."""
 
@@ -180,12 +181,12 @@ class Runner:
 
     async def _plan_shards(self, whose: keys.BucketKey) -> list[Outcome]:
         there = await self._read_shards({0, whose.shard_id}, whose)
-        if there is None:
-            return []
         number = min(buckets.count_shards(there.values()), buckets.MOST_SHARDS) if there else 0
         if number > len(there):
-            there = await self._read_shards({*range(number), whose.shard_id}, whose) or {}
+            there = await self._read_shards({*range(number), whose.shard_id}, whose)
         shards = {shard: old for shard, old in there.items() if buckets.is_old_shard(old.image)}
+        if shards and all(buckets.is_present(old.image) for old in there.values()):
+            shards = there  # an older client has stated limits in some of them
         if not shards or (self._dry_run and whose[:3] in self._whole):
             return []
         self._whole.add(whose[:3])
@@ -194,23 +195,23 @@ class Runner:
             return [RejectedRecord(old.key, "a bucket of the present layout stands beside it") for old in olds]
         return list(attempt(olds, buckets.merge_shards, shards, self._now_ms()))
 
-    async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old] | None:
-        """Return those of some shards of a bucket that exist; None, with all refused, if one cannot be read."""
-        wanted = {shard: keys.bucket(*whose._replace(shard_id=shard)) for shard in sorted(shards)}
-        images = await self._read(list(wanted.values()))
-        damaged = [key for key in wanted.values() if key in self._refused]
+    async def _read_shards(self, shards: set[int], whose: keys.BucketKey) -> dict[int, Old]:
+        """Return those of some shards of a bucket that exist; none, with all refused, if one cannot be read."""
+        wanted = {keys.bucket(*whose._replace(shard_id=shard)): shard for shard in sorted(shards)}
+        images, damaged = await self._read(list(wanted))
         if damaged:
             beside = f"it belongs to {damaged[0].pk}, which cannot be read"
-            self._refused |= {key: beside for key, image in images.items() if image is not None}
-            return None
-        found = ((shard, key, images[key]) for shard, key in wanted.items())
-        return {shard: Old(key, image) for shard, key, image in found if image is not None}
+            self._refused = {**dict.fromkeys(images, beside), **self._refused}
+            return {}
+        return {wanted[key]: Old(key, image) for key, image in images.items()}
 
-    async def _read(self, wanted: Sequence[Key]) -> dict[Key, Image | None]:
-        """Return the records of keys, None where there is none; one that cannot be read is refused, and None too."""
+    async def _read(self, wanted: Sequence[Key]) -> tuple[dict[Key, Image], list[Key]]:
+        """Return the records that exist and can be read, and the keys of those that cannot, which are refused."""
         found = await read_each(self._store.read, wanted)
-        self._refused |= {key: str(image) for key, image in found.items() if isinstance(image, CorruptRecordError)}
-        return {key: None if isinstance(image, CorruptRecordError) else image for key, image in found.items()}
+        damaged = {key: str(image) for key, image in found.items() if isinstance(image, CorruptRecordError)}
+        self._refused |= damaged
+        images = {key: image for key, image in found.items() if isinstance(image, dict)}
+        return images, list(damaged)
 
     def _plan(self, place: PartitionKey, olds: Sequence[Old]) -> list[Outcome]:
         ns = place.namespace_id or self._namespace_id or _NEW_NAMESPACE
@@ -229,21 +230,29 @@ class Runner:
             return False
         whole = True
         for batch in split_batches([await self._with_parent(move) for move in moves]):
-            if await self._commit(merge_writes(batch)):
+            if await self._commit_batch(batch):
                 self._counts.update(move.kind for move in batch)
             else:
                 for move in batch:
                     whole = await self._commit_one(move) and whole
         return whole
 
+    async def _commit_batch(self, batch: Sequence[Move]) -> bool:
+        """Commit several moves at once. Return False, with nothing changed, if each has to be looked at."""
+        try:
+            return await self._commit(merge_writes(batch))
+        except CorruptRecordError:
+            return False
+
     async def _count_planned(self, moves: Sequence[Move]) -> None:
         """Count what a run would do. In a table that was upgraded before, old records may meet newer ones."""
         self._changes.add(moves)
         targets = [move.target for move in moves if move.target is not None] if self._closed else []
-        images = await self._read(targets)
-        taken = {target for target in targets if images[target] is not None or target in self._refused}
+        taken, damaged = await self._read(targets)
         for move in moves:
-            if move.target not in taken:
+            if move.target in damaged:
+                self._refuse(move)
+            elif move.target not in taken:
                 self._counts[move.kind] += 1
             elif move.kind == "bucket":
                 self._merged += 1
@@ -275,22 +284,27 @@ class Runner:
         """Return the move with the count of its parent, which is moved first."""
         if move.parent is None:
             return move
-        image = (await self._read([move.parent]))[move.parent]
-        if move.parent not in self._refused and (image is None or entity.CHILDREN not in image):
+        found, damaged = await self._read([move.parent])
+        if not damaged and entity.CHILDREN not in found.get(move.parent, ()):
             here = PartitionKey.of(move.olds[0].key.pk)
             pk = move.parent.pk if here is None or here.namespace_id else move.parent.pk.partition("/")[2]
             place = PartitionKey.of(pk)
             if place is not None and pk not in self._trail:  # else it waits for this one: a cycle is left uncounted
                 await self._move_partition(pk, place)
-                image = (await self._read([move.parent]))[move.parent]
-        if image is None or entity.CHILDREN not in image:
+                found, _ = await self._read([move.parent])
+        count = found.get(move.parent, {}).get(entity.CHILDREN)
+        if type(count) is not int or abs(count) > _MOST_CHILDREN:  # damage that is not ours to repair
             return move
-        counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -(2**62)),), add={entity.CHILDREN: 1})
+        counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -_MOST_CHILDREN),), add={entity.CHILDREN: 1})
         return move._replace(writes=(*move.writes, counted))
 
     async def _commit_one(self, move: Move) -> bool:
         """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
-        outcome = await self._store.commit(move.writes)
+        try:
+            outcome = await self._store.commit(move.writes)
+        except CorruptRecordError as error:
+            self._refuse(move, str(error))
+            return True
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
             return True
@@ -310,6 +324,11 @@ class Runner:
         self._merged += done and is_bucket
         self._superseded += done and not is_bucket
         return done
+
+    def _refuse(self, move: Move, reason: str = "") -> None:
+        """Leave the records of a move where they are, because one that it writes to is damaged."""
+        why = reason or f"{' '.join(move.target or ())}, where it belongs, is damaged"
+        self._refused = {**{old.key: why for old in move.olds}, **self._refused}
 
     async def _finish(self) -> None:
         """Write the present version and how many records are left, and keep clients from before namespaces out."""

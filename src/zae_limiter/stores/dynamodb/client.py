@@ -230,11 +230,9 @@ class Client:
         elif self._timer() >= self._credentials.due_at:
             self._credentials.renew()
         retry.signed_with = credentials
-        settings, clock, most = self._settings or self.settings, self.clock, MAX_BODY
-        if operation in _MAX_BODIES:
-            most = _most_bytes(operation, request)
-        where = f"DynamoDB table {self.table!r} in {settings.region}"
-        sent_ms = clock.host.now_ms()
+        settings, clock = self._settings or self.settings, self.clock
+        most = _most_bytes(operation, request) if operation in _MAX_BODIES else MAX_BODY
+        where, sent_ms = f"DynamoDB table {self.table!r} in {settings.region}", clock.host.now_ms()
         origin = Origin(credentials, settings.region, settings.host_header)
         signed_ms = sent_ms + (clock.offset_ms if retry.offset_ms is None else retry.offset_ms)
         headers = signed_headers(origin, signed_ms // 1000, f"{_API}.{operation}", body)
