@@ -38,9 +38,12 @@ def upgraded() -> Any:
         yield table
 
 
+def open_limiter(table: OldTable) -> SyncRateLimiter:
+    return SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}")
+
+
 def left_of(table: OldTable, entity_id: str) -> int:
-    url = f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}"
-    with SyncRateLimiter(url) as limiter:
+    with open_limiter(table) as limiter:
         return limiter.available(entity_id, "gpt-4", limits=[Limit("rpm", 60, 1, YEARS // 1000)])["rpm"]
 
 
@@ -112,7 +115,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(name, value)
     with old_table() as table:
         run(table.store().create_table())
-        with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
+        with open_limiter(table) as limiter:
             limiter.set_limits("key", [Limit.per_second("rpm", 1000), Limit.per_second("tpm", 1000)], "gpt-4")
             with limiter.acquire("key", "gpt-4", {"rpm": 400, "tpm": 400}):
                 pass
@@ -120,7 +123,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def available(table: OldTable) -> dict[str, int]:
-    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
+    with open_limiter(table) as limiter:
         return limiter.available("key", "gpt-4")
 
 
@@ -189,7 +192,7 @@ def test_what_one_tenant_damages_is_named_and_stops_nobody_else(shared: Any, dam
     named = {(each["pk"], each["sk"]) for each in done["refused"]}
     assert {keys.meta(tenant, "parent"), keys.bucket(tenant, "a", "b"), keys.bucket(tenant, "a", "b", 1)} <= named
     assert available(table)["tpm"] > 0
-    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as other:
+    with open_limiter(table) as other:
         with other.acquire("anybody", "gpt-4", {"rpm": 1}):
             pass
         mine = other.repository.namespace("tenant")
@@ -252,7 +255,7 @@ def test_quotas_of_ours_keep_their_tokens_where_an_older_client_has_only_been(sh
     run(table.store().commit([Write(keys.bucket(ns, "key", "other"), put={"vu": 0})]))
     before = limiter.available("key", "other")
     assert answer(table.name, "upgrade", "--yes", "--force")["records"] == {"bucket": 1}
-    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as other:
+    with open_limiter(table) as other:
         assert other.available("key", "other") == before == {"tpy": -30, "soft": -15}
     assert answer(table.name, "upgrade", "--yes", "--force")["changed"] is False
 
@@ -269,7 +272,7 @@ def test_a_bucket_that_was_split_after_an_older_client_had_been_there_is_convert
     writes = [Write(first, put={**half, "vu": 0}), Write(second, put={**image, **half, **index})]
     run(table.store().commit(writes))
     assert answer(table.name, "upgrade", "--yes", "--force")["refused"] == []
-    with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as other:
+    with open_limiter(table) as other:
         assert other.available("key", "split") == {"rpm": 60}
 
 
@@ -310,32 +313,23 @@ def test_what_stands_in_the_index_of_others_is_not_theirs(shared: Any) -> None:
     assert answer(table.name, "check")["stragglers"]["records"] == 0
 
 
-def test_limits_that_an_older_client_writes_over_ours_are_found_with_their_buckets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limits_that_an_older_client_writes_over_ours_are_found_with_their_buckets(shared: Any) -> None:
     """It also states them in the bucket, which goes on with what is left of its tokens, and keeps its credits."""
-    for name, value in engine.CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    with old_table() as table:
-        run(table.store().create_table())
-        with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
-            limiter.set_limits(
-                "key", [Limit("rpm", 60, 1, YEARS // 1000), Limit("tpm", 100, 1, YEARS // 1000)], "gpt-4"
-            )
-            with limiter.acquire("key", "gpt-4", {"rpm": 20, "tpm": 40}):
-                pass
-            limiter.top_up("key", "gpt-4", {"rpm": 5})
-            ns = limiter.repository.get_namespace("default").id
-        assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
-        config, bucket = keys.entity_config(ns, "key", "gpt-4"), keys.bucket(ns, "key", "gpt-4")
-        run(table.store().commit([Write(config, put=stated(30)), Write(bucket, put=charged(30))]))
-        found = answer(table.name, "check", code=25)["stragglers"]
-        assert found == {"records": 1, "examples": [" ".join(config)]}
-        assert answer(table.name, "upgrade", "--yes")["records"] == {"bucket": 1, "config": 1}
-        assert answer(table.name, "check")["compatible"] is True
-        assert answer(table.name, "upgrade", "--yes", "--force")["changed"] is False
-        with SyncRateLimiter(f"dynamodb://{table.name}?region=us-east-1&endpoint_url={engine.endpoint()}") as limiter:
-            assert limiter.available("key", "gpt-4") == {"rpm": 30 + 5, "tpm": 60}, "40 were left, 30 are allowed"
+    table, limiter, ns = shared
+    limiter.set_limits("own", [Limit("rpm", 60, 1, YEARS // 1000), Limit("tpm", 100, 1, YEARS // 1000)], "gpt-4")
+    with limiter.acquire("own", "gpt-4", {"rpm": 20, "tpm": 40}):
+        pass
+    limiter.top_up("own", "gpt-4", {"rpm": 5})
+    assert answer(table.name, "check")["stragglers"] == {"records": 0, "examples": []}
+    config, bucket = keys.entity_config(ns, "own", "gpt-4"), keys.bucket(ns, "own", "gpt-4")
+    run(table.store().commit([Write(config, put=stated(30)), Write(bucket, put=charged(30))]))
+    found = answer(table.name, "check", code=25)["stragglers"]
+    assert found == {"records": 1, "examples": [" ".join(config)]}
+    assert answer(table.name, "upgrade", "--yes")["records"] == {"bucket": 1, "config": 1}
+    assert answer(table.name, "check")["compatible"] is True
+    assert answer(table.name, "upgrade", "--yes", "--force")["changed"] is False
+    with open_limiter(table) as other:
+        assert other.available("own", "gpt-4") == {"rpm": 30 + 5, "tpm": 60}, "40 were left, 30 are allowed"
 
 
 def test_a_version_record_of_an_older_client_is_replaced(upgraded: OldTable) -> None:

@@ -77,7 +77,7 @@ class Stack(NamedTuple):
 
     @property
     def lacks_protection(self) -> bool:
-        """Whether its table is to be protected against deletion, and the deployment was interrupted before that."""
+        """Return whether its table is to be protected against deletion and the deployment ended before that."""
         return self.is_managed and self.parameters.items() >= PROTECT_LATER.items()
 
     @property

@@ -17,8 +17,8 @@ def read_fields(
 ) -> dict[str, Any]:
     """Return these attributes of a record, None for an optional one that is absent.
 
-    Raise `CorruptRecordError`, which names the ``kind`` of record, unless each has its type. An optional text
-    may also be null, as older versions store it, but no number: it is counted with.
+    Raise `CorruptRecordError`, which names the ``kind`` of record, unless each has its type. Optional ones
+    may also be null, as older versions store them, but no numbers: these are counted with.
     """
     found = {attr: image.get(attr) for attr in (*required, *optional)}
     types = {**required, **optional}
