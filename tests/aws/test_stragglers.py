@@ -215,6 +215,10 @@ def test_damaged_limits_are_found_and_stop_no_look(shared: Any, damage: dict[str
 
 SPOILT: dict[str, dict[str, Any]] = {
     "the bucket that it is merged with": {"BUCKET#e#r#0 #STATE": {"ttl": {"NULL": True}}},
+    "the numbers of that bucket": {
+        "BUCKET#e#r#0 #STATE": {"cv": {"N": "1"}, "rf": {"N": "1"}}
+        | {f"b_rpm_{field}": {"S": "many"} for field in ("tk", "cp", "ra", "rp", "tc")}
+    },
     "the count of resources": {"SYSTEM# #ENTITY_CONFIG_RESOURCES": {"ttl": {"NULL": True}}},
     "a number of resources": {"SYSTEM# #ENTITY_CONFIG_RESOURCES": {"r_r": {"S": "many"}}},
     "the number of children": {"ENTITY#parent #META": {"entity_id": {"S": "parent"}, "children": {"S": "many"}}},
@@ -228,7 +232,7 @@ SPOILT: dict[str, dict[str, Any]] = {
 def test_a_damaged_record_that_a_move_writes_to_locks_nobody_out(shared: Any, spoilt: dict[str, Any]) -> None:
     table, limiter, _ = shared
     ns = limiter.repository.register_namespace("tenant").id
-    pool = {"tk": 1000, "cp": 1000, "ra": 1000, "rp": 1000, "tc": 0}
+    pool = {"tk": -(10**15), "cp": 1000, "ra": 1000, "rp": 1000, "tc": 0}
     composite = {f"b_rpm_{field}": {"N": str(number)} for field, number in pool.items()}
     put(table, Key(f"{ns}/ENTITY#e", "#BUCKET#r"), rf={"N": "1"}, **composite)
     limit = {"limit_name": {"S": "rpm"}, "capacity": {"N": "5"}, "refill_amount": {"N": "5"}}
@@ -236,8 +240,10 @@ def test_a_damaged_record_that_a_move_writes_to_locks_nobody_out(shared: Any, sp
     put(table, Key(f"{ns}/ENTITY#e", "#META"), entity_id={"S": "e"}, parent_id={"S": "parent"}, name={"NULL": True})
     for key, attributes in spoilt.items():
         put(table, Key(*f"{ns}/{key}".split(" ")), **attributes)
-    result = shell(table.name, "upgrade", "--yes", "--force", "--leave-refused")
+    planned = json.loads(shell(table.name, "upgrade", "--dry-run", "--force", "--json").stdout)["refused"]
+    result = shell(table.name, "upgrade", "--yes", "--force", "--leave-refused", "--json")
     assert result.exit_code in (0, 25), result.output
+    assert {each["sk"] for each in planned} == {each["sk"] for each in json.loads(result.stdout)["refused"]}
     assert available(table)["tpm"] > 0, "others go on"
     again = shell(table.name, "upgrade", "--yes", "--force", "--leave-refused", "--json")
     assert again.exit_code == result.exit_code

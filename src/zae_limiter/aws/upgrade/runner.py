@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...core.values import Namespace
-from ...records import entity, keys, namespace, version
+from ...records import bucket, entity, keys, namespace, version
 from ...records.algebra import Committed, Guard, Key, Write
 from ...records.instants import iso
 from ...runtime.retries import tries
@@ -87,6 +87,8 @@ class Runner:
         self._resources: set[str] = set()
         self._changes = ChangeLog(namespace_name)
         self._whole: set[tuple[str, ...]] = set()
+        self._counters: dict[Key, Image | CorruptRecordError | None] = {}
+        """What a dry run has read of the records beside those that it would write."""
 
     async def run(self) -> MoveReport:
         """Move all old records and return a report. A second run finds nothing."""
@@ -251,13 +253,34 @@ class Runner:
         taken, damaged = await self._read(targets)
         for move in moves:
             if move.target in damaged:
-                self._refuse(move)
+                self._refuse(move, f"{' '.join(move.target)}, where it belongs, is damaged")
+            elif spoilt := await self._find_spoilt_counter(move):
+                self._refuse(move, f"{' '.join(spoilt)}, where it is counted, is damaged")
             elif move.target not in taken:
                 self._counts[move.kind] += 1
             elif move.kind == "bucket":
-                self._merged += 1
+                self._count_merged(move, taken[move.target])
             else:
                 self._superseded += 1
+
+    async def _find_spoilt_counter(self, move: Move) -> Key | None:
+        """Return the key of a record beside the moved one that cannot be counted up; None if there is none."""
+        counters = {write.key: write.add for write in move.writes[1:] if write.add}
+        self._counters |= await read_each(self._store.read, [key for key in counters if key not in self._counters])
+        for key, added in counters.items():
+            image = self._counters[key] or {}
+            if isinstance(image, CorruptRecordError) or any(type(image.get(attr, 0)) is not int for attr in added):
+                return key
+        return None
+
+    def _count_merged(self, move: Move, current: Image) -> None:
+        """Count a bucket that would be merged with the one in use; one of an older client is converted before."""
+        try:
+            if move.target is not None and not buckets.is_old_shard(current):
+                bucket.inspect(move.target, current)
+            self._merged += 1
+        except CorruptRecordError as error:
+            self._refuse(move, str(error))
 
     async def _prepare(self, moves: Sequence[Move]) -> bool:
         """Before the first move, mark the table and find the namespace for data that have none, or register it.
@@ -299,12 +322,16 @@ class Runner:
         return move._replace(writes=(*move.writes, counted))
 
     async def _commit_one(self, move: Move) -> bool:
-        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
+        """Commit a move, or refuse it if a record that it writes to is damaged. Return False to plan it again."""
         try:
-            outcome = await self._store.commit(move.writes)
+            return await self._commit_or_merge(move)
         except CorruptRecordError as error:
             self._refuse(move, str(error))
             return True
+
+    async def _commit_or_merge(self, move: Move) -> bool:
+        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
+        outcome = await self._store.commit(move.writes)
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
             return True
@@ -319,16 +346,17 @@ class Runner:
             if reason is not None:
                 self._refused |= {old.key: f"the bucket that it belongs to stays: {reason}" for old in move.olds}
             return reason is not None
-        gone = [write for write in move.writes if write.delete]
-        done = await self._commit(buckets.merge_bucket(move, current, self._now_ms()) if is_bucket else gone)
+        writes = [write for write in move.writes if write.delete]
+        if is_bucket:
+            writes = buckets.merge_bucket(move, bucket.inspect(target, current), self._now_ms())
+        done = await self._commit(writes)
         self._merged += done and is_bucket
         self._superseded += done and not is_bucket
         return done
 
-    def _refuse(self, move: Move, reason: str = "") -> None:
+    def _refuse(self, move: Move, reason: str) -> None:
         """Leave the records of a move where they are, because one that it writes to is damaged."""
-        why = reason or f"{' '.join(move.target or ())}, where it belongs, is damaged"
-        self._refused = {**{old.key: why for old in move.olds}, **self._refused}
+        self._refused = {**{old.key: reason for old in move.olds}, **self._refused}
 
     async def _finish(self) -> None:
         """Write the present version and how many records are left, and keep clients from before namespaces out."""
