@@ -16,7 +16,7 @@ from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
-from zae_limiter.records.level import SHARDS, Level, slots_for
+from zae_limiter.records.level import SHARDS, Level, token_limits_for
 
 from .consumption import measure_change
 
@@ -78,7 +78,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         key,
         *whose[:3],
         limits,
-        slots_for(limits),
+        token_limits_for(limits),
         lifetime_ms=1 if TTL in image else 0,
         cascade=bool(image.get("cascade", False)),
         parent_id=image.get("parent_id"),

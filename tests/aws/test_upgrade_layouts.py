@@ -25,7 +25,7 @@ from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
 from zae_limiter.records.config import decode as decode_config
-from zae_limiter.records.level import Level, slots_for
+from zae_limiter.records.level import Level, token_limits_for
 from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 
@@ -135,7 +135,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     assert measure_change(StreamChange(key, "1", NOW, None, image, False)) == {}
     limits = (Limit("rpm", 60, 60, 60),)
     key = keys.bucket(NS, "key", "gpt-4")
-    bucket = Level(key, NS, "key", "gpt-4", limits, slots_for(limits), "system", 5, partition_writes=1000)
+    bucket = Level(key, NS, "key", "gpt-4", limits, token_limits_for(limits), "system", 5, partition_writes=1000)
     before = image
     for number in range(3):
         write = charge(bucket, before, {"rpm": 3_000}, NOW + number)

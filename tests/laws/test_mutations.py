@@ -169,7 +169,7 @@ MUTATIONS = [
     Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "marks.band(announced)[0]", "-_FAR", STALE_MARKS),
     Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
-    Mutation("records.watching.watch", 'guards.append((slot.al, "=", image[slot.al]))', "pass", STALE_MARKS),
+    Mutation("records.watching.watch", 'guards.append((entry.al, "=", image[entry.al]))', "pass", STALE_MARKS),
     Mutation("records.watching._narrow", "crossing.before[1] - seen.since", "_FAR", STALE_MARKS),
     Mutation("records.watching._narrow", "crossing.after[0] - seen.change", "-_FAR", STALE_MARKS),
     Mutation("records.watching._narrow", "crossing.after[1] - seen.change", "_FAR", STALE_MARKS),
@@ -193,9 +193,9 @@ MUTATIONS = [
     Mutation("core.calendar._find_instant", "first <= second", "first", CRON),
     Mutation("core.calendar.Calendar.index", "- (self.phase_ms or 0)", "", FIRST_USE),
     Mutation("core.calendar.Calendar.is_idle", "instant_ms >= self", "instant_ms > self", FIRST_USE),
-    Mutation("records.reshaping.reshape", "current, put[slot.ws] = slot.begin(now_ms), now_ms", "pass", SESSIONS),
+    Mutation("records.reshaping.reshape", "current, put[entry.ws] = entry.begin(now_ms), now_ms", "pass", SESSIONS),
     Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
-    Mutation("records.charging._further_attributes", "found[slot.ws] = now_ms", "pass", AFTER),
+    Mutation("records.charging._further_attributes", "found[entry.ws] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation("records.settlement.SettlementDraft.owe", "0, as_of_ms, ov", "0, 0, ov", SWALLOWED),
     # Schedules.
@@ -305,7 +305,9 @@ MUTATIONS = [
         "expires_ms = now_ms + 1",
         "leases.default_buckets_expire",
     ),
-    Mutation("records.charging.first_charge", "need + slots[name].least > slots[name].rule.capacity", "False", NEVER),
+    Mutation(
+        "records.charging.first_charge", "need + entries[name].least > entries[name].rule.capacity", "False", NEVER
+    ),
     # Settling.
     Mutation("core.give_back.give_back", "if room >= amount", "if True", SPENT),
     Mutation("core.give_back.give_back", "- credited + made_up", "+ made_up", OVERLAP),
@@ -342,7 +344,7 @@ MUTATIONS = [
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.reshaping._move_limit", "between(rule, image[ANCHOR], anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
-    Mutation("records.bucket._balances", "min(old.capacity, slot.rule.capacity)", "slot.rule.capacity", CHANGED),
+    Mutation("records.bucket._balances", "min(old.capacity, entry.rule.capacity)", "entry.rule.capacity", CHANGED),
     Mutation(
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
@@ -443,20 +445,20 @@ def stamping(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], 
 
 def drifting(level: Level, image: Image, _limits: Any, cost: Mapping[str, int], now_ms: int, *_: Any) -> Write | None:
     """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
-    rule = next(iter(level.slots.values())).rule
+    rule = next(iter(level.token_limits.values())).rule
     made = max(0, now_ms - image["rf"]) * rule.amount // rule.period
     return _refilled(level, image, cost, now_ms, image["rf"] + made * rule.period // rule.amount)
 
 
 def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int) -> Write | None:
     put: dict[str, Any] = {"rf": stamp_ms}
-    for name, slot in level.slots.items():
-        made = max(0, now_ms - image["rf"]) * slot.rule.amount // slot.rule.period
-        tokens = min(slot.rule.capacity, image[slot.tk] + made)
+    for name, entry in level.token_limits.items():
+        made = max(0, now_ms - image["rf"]) * entry.rule.amount // entry.rule.period
+        tokens = min(entry.rule.capacity, image[entry.tk] + made)
         need = cost.get(name, 0)
         if 0 < need > tokens:
             return None
-        put[slot.tk] = tokens - need
+        put[entry.tk] = tokens - need
     return Write(level.key, (("rf", "=", image["rf"]),), put)
 
 

@@ -35,7 +35,7 @@ from zae_limiter.cli.arguments import parse_limit, spell_limit
 from zae_limiter.core.alerts import Marks, cross_quota, cross_rate
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
-from zae_limiter.records.level import Level, slots_for
+from zae_limiter.records.level import Level, token_limits_for
 from zae_limiter.records.reshaping import reshape
 from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
@@ -171,7 +171,7 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     made = Limit.quota("t", capacity, every=every, soft=soft) if quota else Limit.per_second("t", capacity, soft=soft)
     limit, now = replace(made, alerts=parts), 10**11
     limits = (limit,)
-    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, slots_for(limits), "system", 1)
+    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
     new = apply_write(None, charging.create(level, {}, now))
     assert new is not None
     al = {"b_t_al": states[0]} if quota else {}
@@ -210,7 +210,7 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
 def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
     """Others are writing the full bucket: it is drawn as of a moment ago, and who comes first has taken some of it."""
     limits, now = (Limit.per_second("t", 10, alerts=(0.4,)),), 10**11
-    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, slots_for(limits), "system", 1)
+    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
     new = apply_write(None, charging.create(level, {}, now))
     assert new is not None
     image = {**new, "b_t_tk": 12_000}
@@ -485,7 +485,7 @@ def test_an_alert_that_cannot_be_recorded_is_logged_and_told(caplog: pytest.LogC
 def test_of_a_split_bucket_the_first_shard_announces_for_all() -> None:
     limits = (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
-    level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), "system", 1, partition_writes=1000)
+    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
     image = apply_write(None, charging.create(level, {"tpd": 10_000}, now))
     assert image is not None
     told: list[list[float]] = []
@@ -505,10 +505,10 @@ def test_of_a_split_bucket_the_first_shard_announces_for_all() -> None:
 def test_a_bucket_that_is_moved_crosses_in_the_same_write() -> None:
     plain, limits = (replace(DAY, alerts=()),), (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
-    old = Level(key, "ns", "key", "gpt-4", plain, slots_for(plain), "system", 1)
+    old = Level(key, "ns", "key", "gpt-4", plain, token_limits_for(plain), "system", 1)
     image = apply_write(None, charging.create(old, {"tpd": 10_000}, now))
     assert image is not None
-    level = old._replace(limits=limits, slots=slots_for(limits), version=2)
+    level = old._replace(limits=limits, token_limits=token_limits_for(limits), version=2)
     moved = reshape(level, image, {"tpd": 45_000}, now)
     assert moved is not None
     write, alerts = watch(level, image, moved, now)

@@ -12,7 +12,7 @@ from zae_limiter.core.borders import find_interval, find_scheduled
 from zae_limiter.core.bucket import balance
 from zae_limiter.records import bucket, charging, keys, splitting
 from zae_limiter.records.algebra import apply_write
-from zae_limiter.records.level import Level, slots_for
+from zae_limiter.records.level import Level, token_limits_for
 from zae_limiter.testing import FaultyStore, Harness
 
 DAY = ScheduleEntry("* 9-16 * * *", scale=0.5)
@@ -239,7 +239,7 @@ def test_a_split_of_an_idle_shard_leaves_the_borders_to_come(night: ScheduleEntr
 
     def level_at(now_ms: int) -> Level:
         limits, key = (limit.in_force(now_ms),), keys.bucket("ns", "key", "gpt-4")
-        level = Level(key, "ns", "key", "gpt-4", limits, slots_for(limits), partition_writes=1_000)
+        level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), partition_writes=1_000)
         return level._replace(scheduled=find_scheduled([limit], None), in_force=find_interval([limit], now_ms))
 
     image, level = apply_write(None, charging.create(level_at(noon), {"tpm": taken * 1_000}, noon)), level_at(later)

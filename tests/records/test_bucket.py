@@ -29,8 +29,8 @@ def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
 
 
 def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> level_record.Level:
-    key, slots = keys.bucket("ns", "key", "gpt-4"), level_record.slots_for(given)
-    return level_record.Level(key, "ns", "key", "gpt-4", given, slots, "system", version, lifetime_ms)
+    key, entries = keys.bucket("ns", "key", "gpt-4"), level_record.token_limits_for(given)
+    return level_record.Level(key, "ns", "key", "gpt-4", given, entries, "system", version, lifetime_ms)
 
 
 def done(image: Image | None, write: Write | None) -> Image:

@@ -15,7 +15,7 @@ from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level,
 from zae_limiter.core.draw import halve
 from zae_limiter.records import bucket, charging, keys, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
-from zae_limiter.records.level import Level, attribute, slots_for
+from zae_limiter.records.level import Level, attribute, token_limits_for
 from zae_limiter.records.settlement import Charge, settle
 
 NOW = 1_800_000_000_000
@@ -35,7 +35,7 @@ def grown(choices: list[int], most: int = 256) -> list[tuple[int, int]]:
 def make(limits: list[Limit], *, lifetime_ms: int = 0, version: int | None = 3) -> Level:
     key, given = keys.bucket("ns", "key", "gpt-4"), tuple(limits)
     return Level(
-        key, "ns", "key", "gpt-4", given, slots_for(given), "system", version, lifetime_ms, partition_writes=1000
+        key, "ns", "key", "gpt-4", given, token_limits_for(given), "system", version, lifetime_ms, partition_writes=1000
     )
 
 
@@ -101,7 +101,7 @@ def test_a_split_keeps_what_is_not_tokens() -> None:
         assert half["cv"] == 3
         assert TTL not in half
         assert half["b_wcu_tk"] == half["b_wcu_cp"]
-        assert {name: half[attribute(name, "cp")] for name in one.slots} == {"rpm": 100_000, "tpm": 1_001_000}
+        assert {name: half[attribute(name, "cp")] for name in one.token_limits} == {"rpm": 100_000, "tpm": 1_001_000}
     assert [mine["b_rpm_tc"], other["b_rpm_tc"]] == [3_000, 0]
     assert [mine["GSI3SK"], other["GSI3SK"]] != [mine["GSI3SK"]] * 2
     assert other["entity_id"] == "key"

@@ -79,9 +79,9 @@ class LevelShards(NamedTuple):
         """
         if not self.busy or self.home.level.shard_count == 1:
             return True
-        slots = self.home.level.slots
+        entries = self.home.level.token_limits
         count = max(shard.level.shard_count for shard in self.shards)
-        return any(need * count > slots[name].rule.capacity for name, need in cost.items() if name in slots)
+        return any(need * count > entries[name].rule.capacity for name, need in cost.items() if name in entries)
 
     def reading_for(self, cost: Mapping[str, int], now_ms: int) -> Reading:
         """Return what one request can be served from: all shards, or the one that can serve it first."""
@@ -122,12 +122,14 @@ class Chain:
         first = self.levels[0]
         if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
             level = first.home.level
-            self.homes, self.names, self.sharded = first.shards, level.slots, level.shard_count > 1
+            self.homes, self.names, self.sharded = first.shards, level.token_limits, level.shard_count > 1
         else:
             self.homes = tuple([level.home for level in self.levels])
-            self.names = {name for home in self.homes for name in home.level.slots}
+            self.names = {name for home in self.homes for name in home.level.token_limits}
             if self.joined:
-                self.names = {qualify(name, home.level.resource) for home in self.homes for name in home.level.slots}
+                self.names = {
+                    qualify(name, home.level.resource) for home in self.homes for name in home.level.token_limits
+                }
             self.sharded = any(home.level.shard_count > 1 for home in self.homes)
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:

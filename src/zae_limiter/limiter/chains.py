@@ -12,7 +12,7 @@ from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.values import Access
 from ..records import bucket, charging, keys, ledger
-from ..records.level import CONFIG_VERSION, Level, slots_for
+from ..records.level import CONFIG_VERSION, Level, token_limits_for
 from ..repository.configs import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
@@ -271,7 +271,7 @@ class Chains:
             entity_id,
             resource,
             limits,
-            slots_for(limits, priority, bypassed),
+            token_limits_for(limits, priority, bypassed),
             source,
             version=max(version, least_version) if chosen is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
@@ -342,7 +342,7 @@ def _apply_schedules(level: Level, now_ms: int) -> Level:
     limits = tuple([limit.in_force(now_ms) for limit in level.limits])
     return level._replace(
         limits=limits,
-        slots=slots_for(limits, level.priority, level.bypassed),
+        token_limits=token_limits_for(limits, level.priority, level.bypassed),
         scheduled=find_scheduled(level.limits, level.priority),
         in_force=find_interval(level.limits, now_ms),
     )

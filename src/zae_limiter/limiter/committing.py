@@ -98,7 +98,7 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
     for part in parts:
         level, seen = part.shard
         image = done.get(level.key)
-        back = {name: -amount for name, amount in part.cost.items() if amount and name in level.slots}
+        back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
         if image is not None and back:
             seen.show(image, now_ms)
             charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.allowance_cost, {})
@@ -115,5 +115,7 @@ def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
     before = {attr: value for attr, op, value in part.write.guards if op == "="}
     put = part.write.put
     return [
-        (slot.al, before.get(slot.al, 0), put[slot.al]) for slot in part.shard.level.slots.values() if slot.al in put
+        (entry.al, before.get(entry.al, 0), put[entry.al])
+        for entry in part.shard.level.token_limits.values()
+        if entry.al in put
     ]

@@ -281,7 +281,7 @@ class Engine:
             if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
-            if level.slots.soft:
+            if level.token_limits.soft:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)

@@ -104,7 +104,12 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            is_rare = level.scheduled or level.slots.soft or level.slots.watched or len(limits) < len(level.limits)
+            is_rare = (
+                level.scheduled
+                or level.token_limits.soft
+                or level.token_limits.watched
+                or len(limits) < len(level.limits)
+            )
             if is_rare or not cost.keys() <= limits.keys():
                 return None  # it takes more than these numbers to decide
             seen.seen_ms = now_ms
@@ -131,7 +136,7 @@ class InPlace:
             if limits is not None and not limits.lots:
                 hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
                 until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
-                by_name = watched_limits(level, image, limits, now_ms) if level.slots.watched else limits.by_name
+                by_name = watched_limits(level, image, limits, now_ms) if level.token_limits.watched else limits.by_name
                 if limits.idle:
                     by_name = {name: limit for name, limit in by_name.items() if name not in limits.idle}
                 seen.spendable = level, by_name, until_ms, _renewal(level, image)
@@ -140,14 +145,14 @@ class InPlace:
     def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
         level, seen = chain.homes[0]
-        slots = level.slots
-        if level.shard_count > 1 or slots.watched or slots.first_use or not cost.keys() <= slots.keys():
+        entries = level.token_limits
+        if level.shard_count > 1 or entries.watched or entries.first_use or not cost.keys() <= entries.keys():
             return None
         full_ms = now_ms
         for name, need in cost.items():
-            slot = slots[name]
-            capacity, amount, period, _, calendar = slot.rule
-            if need > capacity or need + slot.least > capacity:
+            entry = entries[name]
+            capacity, amount, period, _, calendar = entry.rule
+            if need > capacity or need + entry.least > capacity:
                 return None
             full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
         image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
@@ -201,9 +206,9 @@ def _describe(
         elif anchored.amount:
             fits_ms = anchored.reaches(lacking - tokens - 1) + 1
         else:
-            slot = level.slots_of(image)[limit.name]
-            fits_ms = first_instant(slot.rule, tokens, anchored.anchor_ms, lacking)
-            limit = limit.begin_window(image.get(slot.ws))
+            entry = level.token_limits_of(image)[limit.name]
+            fits_ms = first_instant(entry.rule, tokens, anchored.anchor_ms, lacking)
+            limit = limit.begin_window(image.get(entry.ws))
         whose = (level.entity_id, level.resource, limit)
         found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))
     return found

@@ -131,7 +131,7 @@ def plan_part(
         write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
         if write is None:
             return None
-        write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+        write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
         return Part(shard, cost, write, (), grants, alerts=alerts)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
@@ -142,7 +142,7 @@ def plan_part(
         write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
     if write is None:
         return None
-    write, alerts = watch(level, image, write, now_ms) if level.slots.watched else (write, ())
+    write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
     accruals: tuple[Write, ...] = ()
     if now_ms >= image.get(HOUR_END, 0):
         write, accruals = with_usage(level, image, write, now_ms)
@@ -187,9 +187,9 @@ def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int)
     The shard with the credits comes first in what is returned: it gets back what is returned first. All of soft limits
     is taken from one shard.
     """
-    slots = level.home.level.slots
-    named = {name: need for name, need in cost.items() if name in slots and not slots[name].ov}
-    soft = {name: need for name, need in cost.items() if name in slots and slots[name].ov}
+    entries = level.home.level.token_limits
+    named = {name: need for name, need in cost.items() if name in entries and not entries[name].ov}
+    soft = {name: need for name, need in cost.items() if name in entries and entries[name].ov}
     missing = {name: need for name, need in named.items() if need}
     shards = _find_spare(level, named, now_ms)
     if any(all(spare[name] < 0 for _, spare in shards) for name in named if name not in missing):
@@ -213,6 +213,6 @@ def _find_spare(level: LevelShards, names: Mapping[str, int], now_ms: int) -> li
     for shard in level.shards:
         if shard.seen.image is not None:
             balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
-            slots = shard.level.slots_of(shard.seen.image)
-            found.append((shard, {name: balances[name][0].level(now_ms) - slots[name].least for name in names}))
+            entries = shard.level.token_limits_of(shard.seen.image)
+            found.append((shard, {name: balances[name][0].level(now_ms) - entries[name].least for name in names}))
     return found

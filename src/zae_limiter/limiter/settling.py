@@ -99,7 +99,7 @@ class SettlementPart(NamedTuple):
         }
         changes = self.changes if self.delta else 0
         made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
-        if not level.slots.watched:
+        if not level.token_limits.watched:
             return made
         write, alerts = watch(level, image, made.write, now_ms)
         for attr, before, after in self.crossed:
@@ -229,7 +229,7 @@ class Settling:
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
-            if part.shard.level.slots.soft:
+            if part.shard.level.token_limits.soft:
                 self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
             await self.announce(part.shard.level, each.alerts)
             if image is None:
@@ -290,7 +290,7 @@ class Settling:
             now_ms = self._backend.clock.now_ms()
             if level is not None:
                 write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
-                write, alerts = watch(level, None, write, now_ms) if level.slots.watched else (write, ())
+                write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
                 change = ledger.BucketChange(write, self._announcer.events(level, alerts))
             elif charged.usage_days:
                 change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
@@ -324,8 +324,8 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
     portions = list(grant.portions())
     last = {shard.level.entity_id: shard for shard, _, _, _ in portions}
     for shard, cost, image, part in portions:
-        who, slots = shard.level.entity_id, shard.level.slots
-        mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in slots})
+        who, entries = shard.level.entity_id, shard.level.token_limits
+        mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in entries})
         here = mine if last[who] is shard else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}

@@ -82,31 +82,31 @@ def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Readin
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    least = {name: slot.least for name, slot in level.slots.items() if slot.least}
+    least = {name: entry.least for name, entry in level.token_limits.items() if entry.least}
     return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
 def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
-    slots = level.slots if image is None else level.slots_of(image)
+    entries = level.token_limits if image is None else level.token_limits_of(image)
     credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
-    for name, slot in slots.items():
+    for name, entry in entries.items():
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            held = NEVER_USED if name in level.scheduled else slot.rule.capacity
-            yield name, ShardBalance(slot.rule, held, now_ms, lots)
+            held = NEVER_USED if name in level.scheduled else entry.rule.capacity
+            yield name, ShardBalance(entry.rule, held, now_ms, lots)
         elif name in level.scheduled and latest_instant(image, 0) < level.in_force[0]:
             instant = latest_instant(image, now_ms)
-            change = carry_over(level, image, name, old, slot.rule, instant)
-            held = min(change.ceiling, image[slot.tk] + change.produced)
-            yield name, ShardBalance(slot.rule, held, instant, lots)
-        elif old == slot.rule:
-            yield name, ShardBalance(slot.rule, image[slot.tk], image[ANCHOR], lots)
+            change = carry_over(level, image, name, old, entry.rule, instant)
+            held = min(change.ceiling, image[entry.tk] + change.produced)
+            yield name, ShardBalance(entry.rule, held, instant, lots)
+        elif old == entry.rule:
+            yield name, ShardBalance(entry.rule, image[entry.tk], image[ANCHOR], lots)
         else:
             instant = latest_instant(image, now_ms)
-            ceiling = min(old.capacity, slot.rule.capacity)
-            held = min(ceiling, image[slot.tk] + between(old, image[ANCHOR], instant))
-            yield name, ShardBalance(slot.rule, held, instant, lots)
+            ceiling = min(old.capacity, entry.rule.capacity)
+            held = min(ceiling, image[entry.tk] + between(old, image[ANCHOR], instant))
+            yield name, ShardBalance(entry.rule, held, instant, lots)
 
 
 def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:

@@ -17,7 +17,7 @@ from . import keys, pressure
 from .algebra import ABSENT, NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, Slots
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
-    slots = level.slots_of(image)
+    entries = level.token_limits_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
     if level.scheduled and image[NEWEST] < level.in_force[0]:
         return None
@@ -96,20 +96,20 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
             return None
         lots = group_lots(image)
         window = -_FAR, min(lot.expires_ms for group in lots.values() for lot in group) - 1
-    for name, slot in slots.items():
-        for attr, value in slot.shape:
+    for name, entry in entries.items():
+        for attr, value in entry.shape:
             if image.get(attr) != value:
                 return None
-        calendar = slot.rule.calendar
-        if (calendar is None and slot.ca in image) or (slot.al and slot.al not in image):
+        calendar = entry.rule.calendar
+        if (calendar is None and entry.ca in image) or (entry.al and entry.al not in image):
             return None
         if calendar is not None:
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
             idle = idle | {name} if calendar.is_idle(now_ms) else idle
-        attributes = (slot.tk, slot.tc, slot.hi)
-        by_name[name] = AnchoredLimit.of(slot.rule, anchor_ms, attributes, slot.least, now_ms, slot.ov)
-        until_ms = min(until_ms, first_instant(slot.rule, 0, anchor_ms, REACH + 1) - 1)
+        attributes = (entry.tk, entry.tc, entry.hi)
+        by_name[name] = AnchoredLimit.of(entry.rule, anchor_ms, attributes, entry.least, now_ms, entry.ov)
+        until_ms = min(until_ms, first_instant(entry.rule, 0, anchor_ms, REACH + 1) - 1)
     return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
 
 
@@ -136,18 +136,18 @@ def new_bucket(
     if level.partition_writes:
         put.update(pressure.initial_attributes(level, now_ms, pressure.WRITE))
     lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
-    for name, slot in level.slots.items():
+    for name, entry in level.token_limits.items():
         taken = cost.get(name, 0)
-        capacity, amount, period, _, calendar = slot.rule
+        capacity, amount, period, _, calendar = entry.rule
         if taken:
             charges = changes
             outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
-        put[slot.tk] = capacity - taken
-        put[slot.tc] = taken
-        put[slot.cr] = put[slot.hi] = 0
-        put.update(slot.shape)
-    if level.slots.has_more:
-        put.update(_further_attributes(level.slots, cost, now_ms))
+        put[entry.tk] = capacity - taken
+        put[entry.tc] = taken
+        put[entry.cr] = put[entry.hi] = 0
+        put.update(entry.shape)
+    if level.token_limits.has_more:
+        put.update(_further_attributes(level.token_limits, cost, now_ms))
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms
@@ -156,17 +156,17 @@ def new_bucket(
     return put, expires_ms if lifetime_ms else None
 
 
-def _further_attributes(slots: Slots, cost: Mapping[str, int], now_ms: int) -> Image:
+def _further_attributes(entries: TokenLimits, cost: Mapping[str, int], now_ms: int) -> Image:
     """Return the attributes of a new bucket that only soft limits, thresholds and windows of first use have."""
     found: Image = {}
-    for name, slot in slots.items():
-        beyond, calendar = cost.get(name, 0) - slot.rule.capacity, slot.rule.calendar
-        if slot.ov and beyond > 0:
-            found[slot.ov] = beyond
-        if slot.al:
-            found[slot.al] = 0
+    for name, entry in entries.items():
+        beyond, calendar = cost.get(name, 0) - entry.rule.capacity, entry.rule.calendar
+        if entry.ov and beyond > 0:
+            found[entry.ov] = beyond
+        if entry.al:
+            found[entry.al] = 0
         if name in cost and calendar is not None and calendar.unit == FIRST_USE:
-            found[slot.ws] = now_ms
+            found[entry.ws] = now_ms
     return found
 
 
@@ -185,9 +185,9 @@ def index_attributes(level: Level) -> dict[str, str]:
 
 def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
     """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
-    slots = level.slots
+    entries = level.token_limits
     for name, need in cost.items():
-        if name in slots and need + slots[name].least > slots[name].rule.capacity:
+        if name in entries and need + entries[name].least > entries[name].rule.capacity:
             return None
     return create(level, cost, now_ms, changes, serial)
 
@@ -251,12 +251,12 @@ def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
     """Return the limits that were not yet full a moment ago: others are writing them now."""
     found = set()
-    slots = level.slots_of(image)
+    entries = level.token_limits_of(image)
     for name in names:
-        slot = slots.get(name)
-        if slot is not None and slot.tk in image:
-            unclipped = image[slot.tk] + between(slot.rule, image[ANCHOR], now_ms - LAG_MS)
-            if unclipped <= slot.rule.capacity:
+        entry = entries.get(name)
+        if entry is not None and entry.tk in image:
+            unclipped = image[entry.tk] + between(entry.rule, image[ANCHOR], now_ms - LAG_MS)
+            if unclipped <= entry.rule.capacity:
                 found.add(name)
     return frozenset(found)
 
@@ -265,7 +265,7 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
     """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False
-    counters = ((slot.tc, cost.get(name, 0)) for name, slot in level.slots.items())
+    counters = ((entry.tc, cost.get(name, 0)) for name, entry in level.token_limits.items())
     return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
 
 

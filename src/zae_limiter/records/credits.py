@@ -11,7 +11,7 @@ from ..core.names import INFRASTRUCTURE_LIMIT
 from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import full_at, latest_instant, required_expiry, stored_names, stored_rule
 from .keys import bucket_indexes, parse_bucket_pk
-from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level, attribute, slots_for
+from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level, attribute, token_limits_for
 from .lots import Lot, lot_attribute, lots_of
 from .pressure import moved_counters
 from .reshaping import move_anchor, reshape
@@ -115,7 +115,7 @@ def cross_borders(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) 
     if find_interval(known, now_ms)[0] <= newest_ms:
         return None
     current = tuple([limit.in_force(now_ms) for limit in known])
-    level = Level(key, *whose[:3], current, slots_for(current), shard=whose.shard_id, shard_count=count)
+    level = Level(key, *whose[:3], current, token_limits_for(current), shard=whose.shard_id, shard_count=count)
     level = level._replace(
         cascade=bool(image.get("cascade")), parent_id=image.get("parent_id"), scheduled=find_scheduled(known, None)
     )

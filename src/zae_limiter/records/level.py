@@ -39,8 +39,8 @@ MIGRATED_FROM = "migrated_from"
 """The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 
 
-class Slot(NamedTuple):
-    """One limit of a level: its rule, its attribute names, and the whole rule as it is stored.
+class TokenLimit(NamedTuple):
+    """A rate or a quota of a level: its rule, its attribute names, and the whole rule as it is stored.
 
     ``ca`` names the attribute that only a quota has, ``ws`` that of one whose window begins with its first use.
     ``least`` is what a draw has to leave. ``ov`` names the count of what was overdrawn; "" for a limit that can refuse.
@@ -68,14 +68,14 @@ class Slot(NamedTuple):
             return self.ca, self.ws
         return () if calendar.unit == FIRST_USE else (self.ws,)
 
-    def begin(self, start_ms: int | None) -> Slot:
-        """Return the slot of a bucket whose window has begun with its first use at ``start_ms``."""
+    def begin(self, start_ms: int | None) -> TokenLimit:
+        """Return the limit as a bucket has it whose window has begun with its first use at ``start_ms``."""
         calendar = self.rule.calendar
         return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
 
 
-class Slots(dict[str, Slot]):
-    """The slots of the limits of a level, by name.
+class TokenLimits(dict[str, TokenLimit]):
+    """The rates and quotas of a level, by name.
 
     ``soft`` says that one never refuses, ``watched`` that one has thresholds, ``first_use`` that one begins its windows
     with their first use; ``has_more`` any of these.
@@ -83,11 +83,11 @@ class Slots(dict[str, Slot]):
 
     __slots__ = ("first_use", "has_more", "soft", "watched")
 
-    def __init__(self, slots: Mapping[str, Slot]) -> None:
-        super().__init__(slots)
-        self.soft = any(slot.ov for slot in slots.values())
-        self.watched = any(slot.marks is not None for slot in slots.values())
-        calendars = [slot.rule.calendar for slot in slots.values()]
+    def __init__(self, entries: Mapping[str, TokenLimit]) -> None:
+        super().__init__(entries)
+        self.soft = any(entry.ov for entry in entries.values())
+        self.watched = any(entry.marks is not None for entry in entries.values())
+        calendars = [entry.rule.calendar for entry in entries.values()]
         self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
         self.has_more = self.soft or self.watched or self.first_use
 
@@ -95,7 +95,7 @@ class Slots(dict[str, Slot]):
 class Level(NamedTuple):
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
-    ``slots`` are those of the limits (`slots_for`).
+    ``token_limits`` are the rates and quotas among the limits (`token_limits_for`).
     ``version`` is that of the config the limits come from (None: the caller passed the limits).
     ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
@@ -112,7 +112,7 @@ class Level(NamedTuple):
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
-    slots: Slots
+    token_limits: TokenLimits
     source: str = ""
     version: int | None = None
     lifetime_ms: int = 0
@@ -140,15 +140,17 @@ class Level(NamedTuple):
 
     def charges(self, cost: Mapping[str, int]) -> bool:
         """Return whether something of a cost is taken here."""
-        return any(cost.get(name) for name in self.slots)
+        return any(cost.get(name) for name in self.token_limits)
 
-    def slots_of(self, image: Image) -> Slots:
+    def token_limits_of(self, image: Image) -> TokenLimits:
         """Return the limits with the share and the windows that the record has by its own account."""
         count = image.get(SHARDS, 1)
-        slots = self.slots if count == 1 else _shares(self.limits, self.priority, self.bypassed, self.shard, count)
-        if not slots.first_use:
-            return slots
-        return Slots({name: slot.begin(image.get(slot.ws)) for name, slot in slots.items()})
+        entries = self.token_limits
+        if count > 1:
+            entries = _shares(self.limits, self.priority, self.bypassed, self.shard, count)
+        if not entries.first_use:
+            return entries
+        return TokenLimits({name: entry.begin(image.get(entry.ws)) for name, entry in entries.items()})
 
 
 _FIELDS = ("tk", "tc", "cr", "hi", "ca", "ws", "cp", "ra", "rp")
@@ -168,9 +170,9 @@ def attribute(limit_name: str, field: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> Slots:
-    """Return the slots of some limits by name: one object for all levels that have the same."""
-    slots: dict[str, Slot] = {}
+def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> TokenLimits:
+    """Return the rates and quotas of some limits by name: one object for all levels that have the same."""
+    entries: dict[str, TokenLimit] = {}
     for limit in limits:
         rule = Rule.of(limit)
         tk, tc, cr, hi, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
@@ -181,19 +183,19 @@ def slots_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: 
         ov = attribute(limit.name, "ov") if least == SOFT else ""
         marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
         al = attribute(limit.name, "al") if limit.alerts and rule.calendar is not None else ""
-        slots[limit.name] = Slot(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least, ov, marks, al)
-    return Slots(slots)
+        entries[limit.name] = TokenLimit(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least, ov, marks, al)
+    return TokenLimits(entries)
 
 
 @lru_cache(maxsize=1024)
-def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> Slots:
+def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> TokenLimits:
     shares = {}
     for limit in limits:
-        slot = slots_for(limits, priority, bypassed)[limit.name]
-        rule = slot.rule.share(shard, count)
-        least = slot.least if slot.least <= 0 else (slot.least + shard) // count
+        entry = token_limits_for(limits, priority, bypassed)[limit.name]
+        rule = entry.rule.share(shard, count)
+        least = entry.least if entry.least <= 0 else (entry.least + shard) // count
         # Of a split bucket the first shard is watched, for all of them.
         marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
-        al = slot.al if shard == 0 else ""
-        shares[limit.name] = slot._replace(rule=rule, least=least, marks=marks, al=al)
-    return Slots(shares)
+        al = entry.al if shard == 0 else ""
+        shares[limit.name] = entry._replace(rule=rule, least=least, marks=marks, al=al)
+    return TokenLimits(shares)

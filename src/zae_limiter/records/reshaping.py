@@ -13,7 +13,7 @@ from . import pressure
 from .algebra import NEVER, TTL, Image, Write, apply_write
 from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, Slot, attribute
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
 
 if TYPE_CHECKING:
@@ -51,23 +51,23 @@ def reshape(
         put["parent_id"] = level.parent_id
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
-    for name, slot in level.slots_of(image).items():
-        old, calendar, current = stored_rule(image, name, level.shard), slot.rule.calendar, slot
+    for name, entry in level.token_limits_of(image).items():
+        old, calendar, current = stored_rule(image, name, level.shard), entry.rule.calendar, entry
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
-            current, put[slot.ws] = slot.begin(now_ms), now_ms
+            current, put[entry.ws] = entry.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if has_lots else ()
         change = None
         if old is not None and name in level.scheduled:
-            change = carry_over(level, image, name, old, slot.rule, now_ms)
+            change = carry_over(level, image, name, old, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
-    for name in stored_names(image) - level.slots.keys() - {INFRASTRUCTURE_LIMIT}:
+    for name in stored_names(image) - level.token_limits.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
-    gone = tuple(attr for slot in level.slots.values() for attr in slot.unused if attr in image)
+    gone = tuple(attr for entry in level.token_limits.values() for attr in entry.unused if attr in image)
     remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
@@ -78,7 +78,7 @@ def _reshape_limit(
     draft: Draft,
     image: Image,
     old: Rule | None,
-    slot: Slot,
+    entry: TokenLimit,
     cost: int | None,
     now_ms: int,
     anchor: int,
@@ -91,47 +91,47 @@ def _reshape_limit(
     level.
     """
     guards, put, add = draft
-    need, rule = cost or 0, slot.rule
+    need, rule = cost or 0, entry.rule
     after = between(rule, anchor, now_ms)
-    put.update(slot.shape)
-    if slot.al and slot.al not in image:
-        put[slot.al] = 0
+    put.update(entry.shape)
+    if entry.al and entry.al not in image:
+        put[entry.al] = 0
     if old is None:
-        put |= {slot.tk: rule.capacity - after, slot.tc: image.get(slot.tc, 0) + need, slot.cr: 0, slot.hi: 0}
-        return cost is None or _take_from_new(draft, slot, need, lots)
+        put |= {entry.tk: rule.capacity - after, entry.tc: image.get(entry.tc, 0) + need, entry.cr: 0, entry.hi: 0}
+        return cost is None or _take_from_new(draft, entry, need, lots)
     lower = old._replace(capacity=min(old.capacity, rule.capacity))
-    limit = AnchoredLimit.of(lower, image[ANCHOR], (slot.tk, slot.tc, slot.hi), slot.least, now_ms, slot.ov)
+    limit = AnchoredLimit.of(lower, image[ANCHOR], (entry.tk, entry.tc, entry.hi), entry.least, now_ms, entry.ov)
     cut = max(0, old.capacity - rule.capacity)
     if change is not None:
         limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
     since = limit.since(now_ms)
-    if cost is not None and lots and not suffices(limit, image[slot.tk], need, now_ms):
-        drawn = draw_with_credits(limit, image[slot.tk], lots, need, now_ms, put, add, after)
+    if cost is not None and lots and not suffices(limit, image[entry.tk], need, now_ms):
+        drawn = draw_with_credits(limit, image[entry.tk], lots, need, now_ms, put, add, after)
         if drawn is None:
             return False
         guards += drawn
     else:
-        guard = draw(limit, image[slot.tk], cost, now_ms, put, add, after)
+        guard = draw(limit, image[entry.tk], cost, now_ms, put, add, after)
         if guard is None:
             return False
         guards.append(guard)
-    add[slot.cr] = _limit_credit(image.get(slot.cr, 0), since - after + cut)
-    add[slot.hi] = 1
+    add[entry.cr] = _limit_credit(image.get(entry.cr, 0), since - after + cut)
+    add[entry.hi] = 1
     return True
 
 
-def _take_from_new(draft: Draft, slot: Slot, need: int, lots: HeldLots) -> bool:
+def _take_from_new(draft: Draft, entry: TokenLimit, need: int, lots: HeldLots) -> bool:
     """Take from a limit that is new in its bucket, and so full, and from lots what it lacks. Return whether it fits."""
     guards, put, add = draft
-    capacity, found = slot.rule.capacity, Division(need, need, {}, {})
-    if need + max(slot.least, 0) > capacity:
-        divided = divide(need, slot.least, capacity, lots)
+    capacity, found = entry.rule.capacity, Division(need, need, {}, {})
+    if need + max(entry.least, 0) > capacity:
+        divided = divide(need, entry.least, capacity, lots)
         if divided is None:
             return False
         found = divided
-    put[slot.tk] -= found.allowance
+    put[entry.tk] -= found.allowance
     if found.allowance > capacity:
-        add[slot.ov] = found.allowance - capacity
+        add[entry.ov] = found.allowance - capacity
     add |= {attr: -amount for attr, amount in found.taken.items()}
     guards += [(attr, ">=", amount) for attr, amount in found.needed.items()]
     return True

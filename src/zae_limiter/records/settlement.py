@@ -42,7 +42,7 @@ class Charge(NamedTuple):
     def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
         """Return the charge that left a bucket as ``image``, less what others have taken on top of it."""
         after = {}
-        for name in level.slots:
+        for name in level.token_limits:
             rule = stored_rule(image, name, level.shard)
             if rule is not None:
                 tk = image[attribute(name, "tk")] + on_top.get(name, 0)
@@ -59,8 +59,8 @@ class Charge(NamedTuple):
         """
         found = {}
         for name, after in self.after.items():
-            slot = level.slots.get(name)
-            if slot is not None and slot.ov:
+            entry = level.token_limits.get(name)
+            if entry is not None and entry.ov:
                 taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
                 found[name] = max(0, min(taken - back, -after.level) + back)
         return self._replace(overdrawn=found) if found else self
@@ -121,9 +121,9 @@ def settle(
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
         if rule is None:  # a limit that is not in force any more, in a bucket that has not known it
-            slot = level.slots[name]
-            draft.put |= {slot.tk: slot.rule.capacity, **dict(slot.shape)}
-            draft.add |= {slot.tc: amount, slot.cr: 0, slot.hi: 0}
+            entry = level.token_limits[name]
+            draft.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
+            draft.add |= {entry.tc: amount, entry.cr: 0, entry.hi: 0}
             continue
         if amount:
             draft.add[attribute(name, "tc")] = amount
@@ -144,7 +144,7 @@ class SettlementDraft:
     """A settlement that is being put together, limit by limit."""
 
     def __init__(self, level: Level, image: Image, charge: Charge) -> None:
-        self._slots = level.slots
+        self._slots = level.token_limits
         self._image = image
         self._charge = charge
         self._is_same_bucket = image.get(MADE, 0) == charge.made
@@ -198,19 +198,19 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
     It owes what its refill has not repaid since the charge. Consumption of limits that are gone is counted as well.
     """
     owed = {}
-    for name, slot in level.slots.items():
+    for name, entry in level.token_limits.items():
         amount = delta.get(name, 0)
         if amount > 0 and name in charge.after:
-            owed[name] = owed_to_new(charge.after[name], amount, between(slot.rule, charge.instant_ms, now_ms))
+            owed[name] = owed_to_new(charge.after[name], amount, between(entry.rule, charge.instant_ms, now_ms))
         elif amount > 0:
             owed[name] = amount
     write = create(level, owed, now_ms, serial=serial)
     put = dict(write.put)
     for name, amount in delta.items():
-        slot = level.slots.get(name) or charged.slots[name]
-        if name not in level.slots:
-            put |= {slot.tk: slot.rule.capacity, slot.cr: 0, slot.hi: 0, **dict(slot.shape)}
-        put[slot.tc] = amount
+        entry = level.token_limits.get(name) or charged.token_limits[name]
+        if name not in level.token_limits:
+            put |= {entry.tk: entry.rule.capacity, entry.cr: 0, entry.hi: 0, **dict(entry.shape)}
+        put[entry.tc] = amount
     put |= charge.returned_overdraft(delta)
     if level.usage_days:
         put[CHANGES] = 1

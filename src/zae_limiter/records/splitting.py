@@ -34,9 +34,9 @@ _REQUESTS = 4
 def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
-    slots = level.slots
+    entries = level.token_limits
     return count <= MAX_SHARDS and all(
-        _REQUESTS * need * count <= slots[name].rule.capacity for name, need in cost.items() if name in slots
+        _REQUESTS * need * count <= entries[name].rule.capacity for name, need in cost.items() if name in entries
     )
 
 

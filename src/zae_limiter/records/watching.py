@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from .algebra import Image, Write
     from .charging import AnchoredLimits
-    from .level import Level, Slot
+    from .level import Level, TokenLimit
 
 _FAR = 2**62
 
@@ -28,45 +28,45 @@ def watch(level: Level, image: Image | None, write: Write, now_ms: int) -> tuple
     """
     guards, put = list(write.guards), dict(write.put)
     alerts: list[Alert] = []
-    slots = level.slots if image is None else level.slots_of(image)
+    entries = level.token_limits if image is None else level.token_limits_of(image)
     now_ms = put.get(NEWEST, now_ms) if ANCHOR in put else now_ms
     for limit in level.limits:
-        slot = slots[limit.name]
-        if slot.ws in put:  # its window begins with this write
-            slot = slot.begin(put[slot.ws])
-        if slot.marks is None or not _is_taken(write, image, slot):
+        entry = entries[limit.name]
+        if entry.ws in put:  # its window begins with this write
+            entry = entry.begin(put[entry.ws])
+        if entry.marks is None or not _is_taken(write, image, entry):
             continue
-        seen = _find_levels(level, image, write, limit.name, slot, now_ms)
+        seen = _find_levels(level, image, write, limit.name, entry, now_ms)
         if seen is None:
             continue
-        crossing = _cross(slot, image, seen, now_ms)
+        crossing = _cross(entry, image, seen, now_ms)
         if seen.place is not None:
             guards[seen.place] = _narrow(guards[seen.place], crossing, seen)
         if crossing.state is not None:
-            if image is not None and slot.al in image:
-                guards.append((slot.al, "=", image[slot.al]))
-            put[slot.al] = crossing.state
-        alerts += _describe(level, limit, slot, crossing, seen.after, now_ms)
+            if image is not None and entry.al in image:
+                guards.append((entry.al, "=", image[entry.al]))
+            put[entry.al] = crossing.state
+        alerts += _describe(level, limit, entry, crossing, seen.after, now_ms)
     return write._replace(guards=tuple(guards), put=put), tuple(alerts)
 
 
 def watched_limits(level: Level, image: Image, limits: AnchoredLimits, now_ms: int) -> dict[str, AnchoredLimit]:
     """Return the limits of a bucket, of which a draw has to leave so much that it crosses no threshold."""
     by_name = dict(limits.by_name)
-    for name, slot in level.slots_of(image).items():
-        if slot.marks is not None:
-            calendar, announced = slot.rule.calendar, 0
+    for name, entry in level.token_limits_of(image).items():
+        if entry.marks is not None:
+            calendar, announced = entry.rule.calendar, 0
             if calendar is not None:
-                announced = slot.marks.count_announced(image[slot.al], calendar.identify(now_ms))
-            quiet = slot.marks.band(announced)[0]
+                announced = entry.marks.count_announced(image[entry.al], calendar.identify(now_ms))
+            quiet = entry.marks.band(announced)[0]
             by_name[name] = by_name[name]._replace(least=max(by_name[name].least, quiet))
     return by_name
 
 
-def _is_taken(write: Write, image: Image | None, slot: Slot) -> bool:
+def _is_taken(write: Write, image: Image | None, entry: TokenLimit) -> bool:
     """Return whether a write takes something of a limit."""
-    before = 0 if image is None else image.get(slot.tc, 0)
-    return bool(write.add.get(slot.tc, 0) > 0 or write.put.get(slot.tc, before) > before)
+    before = 0 if image is None else image.get(entry.tc, 0)
+    return bool(write.add.get(entry.tc, 0) > 0 or write.put.get(entry.tc, before) > before)
 
 
 class _Levels(NamedTuple):
@@ -82,9 +82,11 @@ class _Levels(NamedTuple):
     place: int | None = None
 
 
-def _find_levels(level: Level, image: Image | None, write: Write, name: str, slot: Slot, now_ms: int) -> _Levels | None:
+def _find_levels(
+    level: Level, image: Image | None, write: Write, name: str, entry: TokenLimit, now_ms: int
+) -> _Levels | None:
     """Return what a write does to a limit; None where the bucket is kept under another limit, and stays so."""
-    rule, tk, put = slot.rule, slot.tk, write.put
+    rule, tk, put = entry.rule, entry.tk, write.put
     old = None if image is None else stored_rule(image, name, level.shard)
     if image is None or old is None:
         return _Levels(rule.capacity, put[tk] + between(rule, put.get(ANCHOR, now_ms), now_ms))
@@ -105,13 +107,13 @@ def _find_levels(level: Level, image: Image | None, write: Write, name: str, slo
     return _Levels(min(ceiling, tokens + since), tokens + change, since, change, place)
 
 
-def _cross(slot: Slot, image: Image | None, seen: _Levels, now_ms: int) -> Crossing:
-    assert slot.marks is not None  # it is watched
-    calendar = slot.rule.calendar
+def _cross(entry: TokenLimit, image: Image | None, seen: _Levels, now_ms: int) -> Crossing:
+    assert entry.marks is not None  # it is watched
+    calendar = entry.rule.calendar
     if calendar is None:
-        return cross_rate(slot.marks, seen.before, seen.after)
-    state = 0 if image is None else image.get(slot.al, 0)
-    return cross_quota(slot.marks, seen.after, state, calendar.identify(now_ms))
+        return cross_rate(entry.marks, seen.before, seen.after)
+    state = 0 if image is None else image.get(entry.al, 0)
+    return cross_quota(entry.marks, seen.after, state, calendar.identify(now_ms))
 
 
 def _find_bounds(guard: tuple[str, str, Any]) -> tuple[int, int]:
@@ -131,12 +133,14 @@ def _narrow(guard: tuple[str, str, Any], crossing: Crossing, seen: _Levels) -> t
     return (guard[0], ">=", low) if high > _FAR // 2 else (guard[0], "between", (low, high))
 
 
-def _describe(level: Level, limit: Limit, slot: Slot, crossing: Crossing, after: int, now_ms: int) -> list[Alert]:
-    assert slot.marks is not None  # it is watched
+def _describe(
+    level: Level, limit: Limit, entry: TokenLimit, crossing: Crossing, after: int, now_ms: int
+) -> list[Alert]:
+    assert entry.marks is not None  # it is watched
     whole = limit.capacity * MILLI
-    used = (slot.rule.capacity - after) * whole // slot.rule.capacity // MILLI
+    used = (entry.rule.capacity - after) * whole // entry.rule.capacity // MILLI
     whose = (level.entity_id, level.resource, limit.name)
-    if slot.rule.calendar is not None:
-        limit = limit.begin_window(slot.rule.calendar.phase_ms)
-    thresholds = [slot.marks.thresholds[place] / PARTS for place in crossing.crossed]
+    if entry.rule.calendar is not None:
+        limit = limit.begin_window(entry.rule.calendar.phase_ms)
+    thresholds = [entry.marks.thresholds[place] / PARTS for place in crossing.crossed]
     return [Alert(*whose, threshold, used, limit, now_ms) for threshold in thresholds]

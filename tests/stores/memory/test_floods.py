@@ -123,7 +123,7 @@ def test_keys_under_the_same_limits_share_what_they_have_in_common() -> None:
         assert two._grant is not None
         first, second = one._grant.chain.homes[0].level, two._grant.chain.homes[0].level
         assert first.limits is second.limits
-        assert first.slots is second.slots
+        assert first.token_limits is second.token_limits
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])

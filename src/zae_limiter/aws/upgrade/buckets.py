@@ -39,7 +39,7 @@ from ...records.level import (
     NEWEST,
     SHARDS,
     Level,
-    Slots,
+    TokenLimits,
     attribute,
 )
 from ...records.settlement import Charge, settle
@@ -96,7 +96,7 @@ def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: 
         entity_id,
         resource,
         (),
-        Slots({}),
+        TokenLimits({}),
         lifetime_ms=lifetime_ms,
         cascade=bool(owner.get("cascade")),
         parent_id=owner.get("parent_id") or None,
