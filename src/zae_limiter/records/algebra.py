@@ -32,12 +32,16 @@ class Key(NamedTuple):
     sk: str
 
 
+MISSING_OR_AT_MOST = "missing or <="
+"""The `Guard.op` that holds for a record which lacks the attribute, or has at most the value in it."""
+
+
 class Guard(NamedTuple):
     """A condition on one attribute of the current image.
 
     ``op`` is one of ``= < <= > >=``, ``between`` (value: a pair, both ends included), ``absent`` (the record
     does not exist; attr and value are ignored) and ``present`` (it does). A comparison with an attribute
-    that is missing does not hold.
+    that is missing does not hold, but for `MISSING_OR_AT_MOST`: that also holds where the record lacks the attribute.
     """
 
     attr: str
@@ -133,6 +137,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<": operator.lt,
     "<=": operator.le,
+    MISSING_OR_AT_MOST: operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
@@ -144,7 +149,7 @@ def holds(image: Image | None, guards: Guards) -> bool:
         return all(op == "absent" for _, op, _ in guards)
     try:
         for attr, op, value in guards:
-            if op == "present":
+            if op == "present" or (op == MISSING_OR_AT_MOST and image.get(attr) is None):
                 continue
             if op == "absent" or (current := image.get(attr)) is None:
                 return False

@@ -13,7 +13,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from ...records.algebra import ABSENT, NEVER, TTL, Image, Write, apply_write, expiry_seconds, holds
+from ...records.algebra import (
+    ABSENT,
+    MISSING_OR_AT_MOST,
+    NEVER,
+    TTL,
+    Image,
+    Write,
+    apply_write,
+    expiry_seconds,
+    holds,
+)
 from .values import PK, encode_all, encode_item, encode_key
 
 
@@ -165,4 +175,6 @@ def _guard(attr: str, op: str, names: defaultdict[str, str], slot: Callable[[], 
         return f"attribute_exists({names[PK]})"
     if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
         return f"{names[attr]} >= {slot()} AND {names[attr]} <= {slot()}"
+    if op == MISSING_OR_AT_MOST:
+        return f"attribute_exists({names[PK]}) AND (attribute_not_exists({names[attr]}) OR {names[attr]} <= {slot()})"
     return f"{names[attr]} {op} {slot()}"

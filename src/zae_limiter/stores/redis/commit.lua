@@ -72,6 +72,9 @@ local function holds(record, count)
     else
       local low, high = tokens(), op == 'between' and tokens()
       local value = record and get(record, attr)
+      if op == 'missing or <=' then
+        value, op = value or record and low, '<='
+      end
       if op == '=' then
         met = met and value == low and value ~= 'null'
       else

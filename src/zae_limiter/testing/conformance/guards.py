@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...records.algebra import ABSENT, PRESENT, Guard, Write
+from ...records.algebra import ABSENT, MISSING_OR_AT_MOST, PRESENT, Guard, Write
 from .check import check, checks_of
 from .expect import same
 from .room import commit, keys, put, read, refuse
@@ -72,6 +72,23 @@ async def between(harness: Harness) -> None:
     cases = [((5, 9), True), ((1, 5), True), ((5, 5), True), ((6, 9), False), ((1, 4), False), ((-9, -1), False)]
     await _edges(harness, "between", [(5, bounds, holds) for bounds, holds in cases])
     await _edges(harness, "between", [(-5, (-9, -1), True), (-5, (-4, 9), False), (0, (-1, 1), True)])
+
+
+@check
+async def missing_or_at_most(harness: Harness) -> None:
+    """``missing or <=`` includes its value, and holds for a record without the attribute, but not without a record."""
+    at_most = [(5, 6, True), (5, 5, True), (5, 4, False), (-5, -5, True), (0, -1, False), (2**53, 2**53 - 1, False)]
+    await _edges(harness, MISSING_OR_AT_MOST, at_most)
+    store = harness.store()
+    key, gone = keys(2)
+    await refuse(store, Write(gone, (Guard("n", MISSING_OR_AT_MOST, 9),), {"n": 10}))
+    await put(store, key, other=1)
+    await refuse(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 9), Guard("other", "=", 2)), {"n": 10}))
+    await commit(store, Write(key, (Guard("other", "=", 1), Guard("n", MISSING_OR_AT_MOST, 9)), {"n": 10}))
+    await refuse(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 9),), {"n": 20}))
+    await commit(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 10), Guard("m", MISSING_OR_AT_MOST, 0)), {"n": 20}))
+    await commit(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 20),), remove=("n",)))
+    await commit(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 0),), {"n": 30}))
 
 
 @check
