@@ -14,12 +14,14 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
+| ``lease.slot_lost`` | WARNING | a slot was not renewed in time, or taken away | *whose*, limit |
 | ``limit.alert`` | WARNING | a threshold of a limit was crossed | *whose*, limit, threshold, used |
 | ``limit.alert_unrecorded`` | WARNING | such an alert is not in the audit log | *lease*, limit |
 | ``limit.overdrawn`` | INFO | a soft limit was exceeded; once a minute | namespace, backend, resource, limit |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
+| ``chore.failed`` | WARNING | background work raised, and is tried again | error_type |
 | ``clock.skewed`` | WARNING | this host's clock is a second or more off the store's; once | backend, skew_ms |
 | ``credentials.not_renewed`` | WARNING | AWS credentials were not renewed; the old ones serve | backend, error_type |
 | ``aggregator.outdated`` | WARNING | the aggregator has another version; once | aggregator_version, client_version |
@@ -66,12 +68,14 @@ BREAKER_CLOSED = Event("breaker.closed", INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", WARNING)
 RETURN_LOST = Event("lease.return_lost", WARNING)
 RETURN_CUT = Event("lease.return_cut", WARNING)
+SLOT_LOST = Event("lease.slot_lost", WARNING)
 ALERT = Event("limit.alert", WARNING)
 ALERT_UNRECORDED = Event("limit.alert_unrecorded", WARNING)
 OVERDRAWN = Event("limit.overdrawn", INFO)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)
+CHORE_FAILED = Event("chore.failed", WARNING)
 CLOCK_SKEWED = Event("clock.skewed", WARNING)
 CREDENTIALS_NOT_RENEWED = Event("credentials.not_renewed", WARNING)
 AGGREGATOR_OUTDATED = Event("aggregator.outdated", WARNING)

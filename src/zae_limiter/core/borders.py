@@ -40,8 +40,12 @@ class Scheduled(NamedTuple):
 
 
 def find_scheduled(limits: Sequence[Limit], priority: str | None) -> dict[str, Scheduled]:
-    """Return the limits that have a schedule, by name, for requests of a priority."""
-    return {limit.name: Scheduled(limit, limit.floor(priority)) for limit in limits if limit.schedule}
+    """Return the limits of tokens that have a schedule, by name, for requests of a priority.
+
+    Slots are what they are at any moment: there is nothing to carry over a border.
+    """
+    found = [limit for limit in limits if limit.schedule and not limit.is_concurrency]
+    return {limit.name: Scheduled(limit, limit.floor(priority)) for limit in found}
 
 
 def find_interval(limits: Sequence[Limit], now_ms: int) -> tuple[int, int]:

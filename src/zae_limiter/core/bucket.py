@@ -19,13 +19,15 @@ the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .calendar import Calendar
     from .limit import Limit
+    from .slots import SlotBalance
 
 MILLI = 1000
 FOR_EVER = 2**62
@@ -135,12 +137,20 @@ class ShardBalance(NamedTuple):
         """Return the allowance alone."""
         return self._replace(credits=())
 
+    def debit(self, cost_milli: int) -> ShardBalance:
+        """Return the balance after taking a cost from the allowance."""
+        return self._replace(tokens=self.tokens - cost_milli)
+
     def full_at(self) -> int:
         """Return the instant from which the allowance is full."""
         return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
 
 
-def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
+Balance: TypeAlias = "ShardBalance | SlotBalance"
+"""What one record holds of one limit: tokens, or slots."""
+
+
+def balance(balances: Sequence[Balance], now_ms: int) -> int:
     """Return what can be taken from all balances together, or what is owed if nothing can be taken."""
     if len(balances) == 1:
         return balances[0].level(now_ms)
@@ -148,29 +158,33 @@ def balance(balances: Sequence[ShardBalance], now_ms: int) -> int:
     return sum(held for held in levels if held > 0) or sum(levels)
 
 
-def debit(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> tuple[ShardBalance, ...]:
+def debit(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> tuple[Balance, ...]:
     """Return the balances after taking a cost: from each what it has, and what is still missing from the first."""
     if len(balances) == 1:
-        return (balances[0]._replace(tokens=balances[0].tokens - cost_milli),)
+        return (balances[0].debit(cost_milli),)
     taken = []
     for shard in balances:
         here = min(cost_milli, max(0, shard.level(now_ms)))
-        taken.append(shard._replace(tokens=shard.tokens - here))
+        taken.append(shard.debit(here))
         cost_milli -= here
-    taken[0] = taken[0]._replace(tokens=taken[0].tokens - cost_milli)
+    taken[0] = taken[0].debit(cost_milli)
     return tuple(taken)
 
 
-def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> int:
+def wait_ms(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
     """Return the milliseconds from ``now_ms`` until ``cost_milli`` fits; 0 if it fits now.
 
-    With credits `FOR_EVER` if it never does: these may expire before the allowance has what is missing.
+    For slots until enough of them have come back by themselves, at the latest. With credits `FOR_EVER` if it never
+    fits: these may expire before the allowance has what is missing.
     """
     if balance(balances, now_ms) >= cost_milli:
         return 0
-    if len(balances) == 1 and not balances[0].credits:
-        return first_instant(*balances[0][:3], cost_milli) - now_ms
-    full_ms = max(shard.full_at() for shard in balances)
+    tokens = [shard for shard in balances if isinstance(shard, ShardBalance)]
+    if not tokens:
+        return _wait_for_slots(balances, cost_milli, now_ms)
+    if len(tokens) == 1 and not tokens[0].credits:
+        return first_instant(*tokens[0][:3], cost_milli) - now_ms
+    full_ms = max(shard.full_at() for shard in tokens)
     # Between two expiries the balance never falls.
     ends = sorted({end for shard in balances for end, _ in shard.credits if now_ms < end < FOR_EVER})
     for early, end in zip([now_ms, *ends], [*ends, FOR_EVER], strict=True):
@@ -180,7 +194,17 @@ def wait_ms(balances: Sequence[ShardBalance], cost_milli: int, now_ms: int) -> i
     return FOR_EVER
 
 
-def _first_fit(balances: Sequence[ShardBalance], cost_milli: int, early: int, late: int) -> int:
+def _wait_for_slots(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
+    """Return the milliseconds until so many taken slots have come back by themselves that enough are free.
+
+    Until all have, or for a second where none is taken, if that is not enough: others are waiting for them too.
+    """
+    ends = sorted({until_ms for shard in balances for until_ms in getattr(shard, "untils", ()) if until_ms > now_ms})
+    place = bisect_left(ends, True, key=lambda end: balance(balances, end) >= cost_milli)
+    return ends[min(place, len(ends) - 1)] - now_ms if ends else MILLI
+
+
+def _first_fit(balances: Sequence[Balance], cost_milli: int, early: int, late: int) -> int:
     """Return the first instant at which a cost fits that fits at ``late``; the balance does not fall until then."""
     while early < late:
         middle = (early + late) // 2

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, MILLI, balance, wait_ms
+from .bucket import FOR_EVER, MILLI, ShardBalance, balance, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
 from .values import LimitStatus
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .borders import Scheduled
-    from .bucket import ShardBalance
+    from .bucket import Balance
     from .errors import StatusFields
     from .limit import Limit
 
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
-    balances: Mapping[str, tuple[ShardBalance, ...]]
+    balances: Mapping[str, tuple[Balance, ...]]
     least: Mapping[str, int] = MappingProxyType({})
     qualifier: str = ""
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
@@ -53,7 +53,8 @@ class Reading(NamedTuple):
         if limit.name in self.scheduled and least >= 0:
             from .borders import wait_across
 
-            return wait_across(self.scheduled[limit.name], balances, cost_milli, now_ms, from_ms)
+            tokens = [shard for shard in balances if isinstance(shard, ShardBalance)]
+            return wait_across(self.scheduled[limit.name], tokens, cost_milli, now_ms, from_ms)
         if cost_milli + least > limit.capacity * MILLI and not any(shard.credits for shard in balances):
             return FOR_EVER
         return from_ms - now_ms + wait_ms(balances, cost_milli + least, from_ms)

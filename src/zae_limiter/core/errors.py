@@ -5,7 +5,8 @@
     │   ├── RateLimitExceeded            not yet: carries when
     │   │   └── CapacityExceeded         never: carries the maximum, no retry-after
     │   ├── ResourceDisabled             switched off: no retry-after
-    │   └── LeaseExpiredError
+    │   ├── LeaseExpiredError
+    │   └── SlotLostError                a block that was cancelled because its slot was lost
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable       no decision: the store did not answer
     │   │   └── AccessDeniedError        the store says no to us: no outage, so no unavailability policy covers it
@@ -137,7 +138,7 @@ class RateLimitExceeded(RateLimitError):
 
     @property
     def kind(self) -> str:
-        """``quota`` if it is refused until a window ends, else ``rate``."""
+        """``quota`` if it is refused until a window ends, ``concurrency`` until a slot is free, else ``rate``."""
         primary = self.primary_violation
         return "rate" if primary is None else primary.limit.kind
 
@@ -152,6 +153,12 @@ class RateLimitExceeded(RateLimitError):
         """Seconds after which the same request fits, if nobody else consumes."""
         primary = self.primary_violation
         return 0.0 if primary is None else primary.retry_after_seconds
+
+    @property
+    def at_latest(self) -> bool:
+        """Whether it may fit earlier: slots come back by themselves then, and earlier when their holders are done."""
+        primary = self.primary_violation
+        return primary is not None and primary.limit.is_concurrency
 
     @property
     def retry_after_header(self) -> str | None:
@@ -170,6 +177,7 @@ class RateLimitExceeded(RateLimitError):
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "retry_after_seconds": seconds,
             "retry_after_ms": None if seconds is None else round(seconds * 1000),
+            "at_latest": self.at_latest,
             "limits": [status.as_dict() for status in self.statuses],
         }
 
@@ -182,6 +190,13 @@ class RateLimitExceeded(RateLimitError):
         more = len(self.violations) - 1
         others = f" (and {more} more)" if more else ""
         kept = f", {primary.floor} kept for others" if primary.floor else ""
+        if primary.in_flight is not None:
+            latest = f"{wait} at the latest" if wait else ""
+            return (
+                f"Concurrency limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
+                f"has {primary.in_flight} of {primary.limit.capacity} in flight, {primary.requested} requested"
+                f"{kept}{others}{latest}."
+            )
         return (
             f"Rate limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
             f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{kept}{others}{wait}."
@@ -247,6 +262,10 @@ class ResourceDisabled(RateLimitError):
 
 class LeaseExpiredError(RateLimitError):
     """The lease was used after its block had ended."""
+
+
+class SlotLostError(RateLimitError):
+    """A block was cancelled because its lease has lost its slot, as it was asked for by ``on_lost="cancel"``."""
 
 
 class _AboutSomething(ZAELimiterError):

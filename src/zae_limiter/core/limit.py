@@ -1,12 +1,13 @@
-"""A limit: a ceiling and a sustained rate, or an allowance per window of a calendar."""
+"""A limit: a ceiling and a sustained rate, an allowance per window of a calendar, or so many slots at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import names
+from .limit_parts import check_alerts, check_factor, check_floors, read_schedule
 from .validation import (
     MAX_AMOUNT as MAX_AMOUNT,
     MAX_PERIOD_SECONDS as MAX_PERIOD_SECONDS,
@@ -27,6 +28,11 @@ MAX_INSTANT_MS = 253_402_300_799_999
 _MOST_MS = 250_000_000_000_000
 """How far from 1970 an instant may be for which a schedule is asked: it has a date in every time zone, also before."""
 
+
+MAX_SLOTS = 10_000
+"""Most slots of a concurrency limit."""
+MAX_TTL_SECONDS = 86_400
+"""Longest time for which a slot is taken without being renewed: a day."""
 
 _REQUIRED = ("name", "capacity", "refill_amount", "refill_period_seconds")
 _NUMBERS = (
@@ -56,6 +62,9 @@ class Limit:
         alerts: The thresholds that are announced when they are crossed, as parts of the capacity that are used, e.g.
             ``(0.8, 0.95)``: at most eight, in whole thousandths. Kept sorted.
         schedule: What it is instead at certain times: the first entry that matches is in force. `with_schedule`.
+        ttl: Of a concurrency limit, the seconds after which a slot comes back unless its holder renews it; 0 for
+            others. Its ``capacity`` counts slots.
+        max_hold: The seconds for which a slot can be held at most; 0 for as long as its holder renews it.
     """
 
     name: str
@@ -67,9 +76,13 @@ class Limit:
     floors: tuple[tuple[str, float], ...] = ()
     alerts: tuple[float, ...] = ()
     schedule: tuple[ScheduleEntry, ...] = ()
+    ttl: int = 0
+    max_hold: int = 0
 
     def __post_init__(self) -> None:
         names.limit_name(self.name)
+        if self.ttl != 0 or self.max_hold != 0:
+            self._check_slots()
         if type(self.soft) is not bool:
             raise ValidationError("soft", self.soft, "must be True or False")
         if self.floors != ():
@@ -80,6 +93,20 @@ class Limit:
             object.__setattr__(self, field, whole(field, getattr(self, field), 1, most, unit))
         if self.calendar is not None or self.schedule != ():
             self._check_times()
+
+    def _check_slots(self) -> None:
+        """Raise `ValidationError` unless it is a valid concurrency limit. What it does not have is set by the rest."""
+        ttl = whole("ttl", self.ttl, 1, MAX_TTL_SECONDS, "seconds")
+        capacity = whole("slots", self.capacity, 1, MAX_SLOTS, "slots")
+        for field, value in (("calendar", self.calendar), ("alerts", self.alerts)):
+            if value:
+                raise ValidationError(field, value, "is not for a concurrency limit")
+        if self.max_hold != 0 and whole("max_hold", self.max_hold, 1, MAX_PERIOD_SECONDS, "seconds") < ttl:
+            raise ValidationError("max_hold", self.max_hold, f"must not be shorter than ttl, which is {ttl}")
+        # All of its slots come back by themselves within a ttl, so that is the time in which it fills up.
+        numbers = {"ttl": ttl, "refill_amount": capacity, "refill_period_seconds": ttl}
+        for field, number in numbers.items():
+            object.__setattr__(self, field, number)
 
     def _check_times(self) -> None:
         """Raise `ValidationError` unless the calendar is one, and the schedule has entries that fit the limit."""
@@ -238,6 +265,39 @@ class Limit:
         period, kept = -(-calendar.longest_ms // 1000), check_floors(floors)
         return cls(name, capacity, amount, period, calendar, soft, kept, check_alerts(alerts))
 
+    @classmethod
+    def concurrent(
+        cls,
+        name: str,
+        slots: int,
+        *,
+        ttl: int = 60,
+        max_hold: int | None = None,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+    ) -> Limit:
+        """Return a limit of ``slots`` calls in flight at once, over all processes.
+
+        An acquire takes a slot and holds it until its lease ends, also if its cost does not name the limit. The holder
+        renews it meanwhile. If it dies, the slot comes back by itself within ``ttl``.
+
+        >>> Limit.concurrent("parallel", 10, ttl=60)
+        Limit.concurrent(name='parallel', slots=10, ttl=60)
+
+        Args:
+            name: The name of the limit.
+            slots: How many can be taken at once, at most 10,000.
+            ttl: The seconds after which a slot comes back that nobody renews. It is renewed after a third of that.
+            max_hold: The seconds for which a slot can be held at most, so that a call that hangs does not keep it for
+                ever; None for as long as the call takes.
+            soft: Whether it only counts, and never refuses.
+            floors: By priority, the part of the slots that requests of it leave untouched.
+        """
+        slots = whole("slots", slots, 1, MAX_SLOTS, "slots")
+        ttl = whole("ttl", ttl, 1, MAX_TTL_SECONDS, "seconds")
+        held = 0 if max_hold is None else whole("max_hold", max_hold, 1, MAX_PERIOD_SECONDS, "seconds")
+        return cls(name, slots, slots, ttl, None, soft, check_floors(floors), ttl=ttl, max_hold=held)
+
     def with_schedule(self, schedule: Iterable[ScheduleEntry]) -> Limit:
         """Return the limit with other numbers at certain times; without any for an empty list.
 
@@ -280,6 +340,8 @@ class Limit:
         if entry.scale is not None:
             return plain.scale(entry.scale)
         numbers = {field: getattr(entry, field) for field in _REQUIRED[1:] if getattr(entry, field) is not None}
+        if self.ttl and numbers.keys() != {"capacity"}:
+            raise ValidationError("schedule", entry.text, "can only change the slots of a limit of them, or scale it")
         if self.calendar is not None:
             if numbers.keys() != {"capacity"}:
                 raise ValidationError("schedule", entry.text, "can only change the capacity of a quota, or scale it")
@@ -311,13 +373,16 @@ class Limit:
         return replace(self, capacity=capacity, refill_amount=amount)
 
     def __repr__(self) -> str:
-        hidden = _REQUIRED[:0] if self.calendar is None else _REQUIRED[1:]
-        shown = {field: getattr(self, field) for field in _REQUIRED if field not in hidden}
+        shown = {field: getattr(self, field) for field in _REQUIRED}
         if self.calendar is not None:
-            shown |= {"amount": self.refill_amount, "every": self.calendar.text, "rollover": self.rollover}
+            amount, every = self.refill_amount, self.calendar.text
+            shown = {"name": self.name, "amount": amount, "every": every, "rollover": self.rollover}
+        if self.ttl:
+            shown = {"name": self.name, "slots": self.capacity, "ttl": self.ttl, "max_hold": self.max_hold}
         shown |= {"soft": self.soft, "floors": dict(self.floors), "alerts": self.alerts, "schedule": self.schedule}
         fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
-        return f"Limit{'' if self.calendar is None else '.quota'}({fields})"
+        made_by = {"rate": "Limit", "quota": "Limit.quota", "concurrency": "Limit.concurrent"}[self.kind]
+        return f"{made_by}({fields})"
 
     def floor(self, priority: str | None) -> float:
         """Return the part of the capacity that requests of a priority leave untouched; 0 for one without a floor."""
@@ -330,8 +395,15 @@ class Limit:
 
     @property
     def kind(self) -> str:
-        """``rate`` or ``quota``."""
+        """``rate``, ``quota`` or ``concurrency``."""
+        if self.ttl:
+            return "concurrency"
         return "rate" if self.calendar is None else "quota"
+
+    @property
+    def is_concurrency(self) -> bool:
+        """Whether it limits how many are in flight at once."""
+        return self.ttl > 0
 
     @property
     def is_quota(self) -> bool:
@@ -377,6 +449,10 @@ class Limit:
             data["alerts"] = list(self.alerts)
         if self.schedule:
             data["schedule"] = [entry.to_dict() for entry in self.schedule]
+        if self.ttl:
+            data["ttl"] = self.ttl
+        if self.max_hold:
+            data["max_hold"] = self.max_hold
         return data
 
     @classmethod
@@ -395,7 +471,9 @@ class Limit:
         name, capacity, amount, period = (data[field] for field in _REQUIRED)
         floors = check_floors(data.get("floors"))
         alerts, schedule = check_alerts(data.get("alerts")), read_schedule(data.get("schedule") or ())
-        return cls(name, capacity, amount, period, calendar, data.get("soft", False), floors, alerts, schedule)
+        slots = {field: data[field] for field in ("ttl", "max_hold") if data.get(field) is not None}
+        soft = data.get("soft", False)
+        return cls(name, capacity, amount, period, calendar, soft, floors, alerts, schedule, **slots)
 
     @classmethod
     def from_bucket_state(cls, state: Any) -> Limit:
@@ -404,71 +482,6 @@ class Limit:
         if state.calendar is None:
             return cls(state.limit_name, capacity, amount, state.refill_period_ms // 1000)
         return cls.quota(state.limit_name, amount, every=state.calendar, rollover=capacity - amount)
-
-
-def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
-    """Return the entries of texts, or of dictionaries, as `ScheduleEntry` writes them. Raise `ValidationError`."""
-    if not entries:
-        return ()
-    from .schedule import ScheduleEntry
-
-    if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
-        raise ValidationError("schedule", entries, "must be a list of texts or dictionaries")
-    return tuple(ScheduleEntry.parse(each) if isinstance(each, str) else _read_entry(each) for each in entries)
-
-
-def _read_entry(entry: object) -> ScheduleEntry:
-    from .schedule import ScheduleEntry
-
-    known = [field.name for field in fields(ScheduleEntry)]
-    if not isinstance(entry, Mapping) or "cron" not in entry or not entry.keys() <= {*known}:
-        reason = f"must be a dictionary with cron and some of {', '.join(known[1:])}, or a text"
-        raise ValidationError("schedule", entry, reason)
-    return ScheduleEntry(**entry)
-
-
-MAX_SCALE = 1_000_000
-"""The largest factor by which limits are scaled."""
-
-
-def check_factor(factor: object) -> None:
-    """Raise `ValidationError` unless it is a number above 0, at most `MAX_SCALE`."""
-    if type(factor) not in (int, float) or not 0 < factor <= MAX_SCALE:  # type: ignore[operator]  # a number by then
-        raise ValidationError("scale", factor, f"must be a factor above 0, at most {MAX_SCALE:,}")
-
-
-def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
-    """Return floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
-    if not floors:
-        return ()
-    try:
-        pairs = dict(floors)  # type: ignore[call-overload]  # what the except is for
-    except (TypeError, ValueError):
-        raise ValidationError(
-            "floors", floors, "must map priorities to parts of the capacity: {'batch': 0.3}"
-        ) from None
-    for priority, part in pairs.items():
-        names.limit_name(priority, "floors")
-        if type(part) not in (int, float) or not 0 <= part < 1:
-            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity from 0 to below 1")
-    return tuple(sorted(pairs.items()))
-
-
-_MOST_ALERTS = 8
-
-
-def check_alerts(alerts: object) -> tuple[float, ...]:
-    """Return thresholds, sorted. Raise `ValidationError` unless they are at most eight parts of the capacity."""
-    if alerts is None:
-        return ()
-    if not isinstance(alerts, (tuple, list)) or len(alerts) > _MOST_ALERTS:
-        raise ValidationError("alerts", alerts, "must be a list of at most 8 parts of the capacity, e.g. (0.8, 0.95)")
-    for part in alerts:
-        if type(part) not in (int, float) or not 0 < part <= 1:
-            raise ValidationError("alerts", part, "must be a part of the capacity above 0 and at most 1, e.g. 0.8")
-        if abs(round(part * 1000) - part * 1000) > 1e-6:  # what a float cannot say exactly
-            raise ValidationError("alerts", part, "must be in whole thousandths, e.g. 0.8 or 0.995")
-    return tuple(sorted({round(float(part), 3) for part in alerts}))
 
 
 def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:

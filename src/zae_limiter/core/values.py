@@ -105,7 +105,8 @@ class LimitStatus:
         available: The tokens that are left, credits included; negative means debt.
         requested: The tokens that the request costs.
         exceeded: Whether the limit refuses the request.
-        retry_after_seconds: The seconds until the request fits, or None if it never does.
+        retry_after_seconds: The seconds until the request fits, or None if it never does; of a concurrency limit until
+            enough slots have come back by themselves, at the latest.
         floor: The tokens that a request of its priority has to leave.
         instant_ms: The instant of the decision, in milliseconds since the epoch.
         credit: The part of ``available`` that is credit.
@@ -122,6 +123,11 @@ class LimitStatus:
     floor: int = 0
     instant_ms: int = 0
     credit: int = 0
+
+    @property
+    def in_flight(self) -> int | None:
+        """How many slots of a concurrency limit are taken; None for other limits."""
+        return self.limit.capacity - self.available if self.limit.is_concurrency else None
 
     @property
     def overdrawn(self) -> bool:
@@ -173,6 +179,7 @@ class LimitStatus:
             "soft": self.limit.soft,
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "resets_at_ms": self.resets_at_ms,
+            **({} if self.in_flight is None else {"in_flight": self.in_flight}),
         }
 
 

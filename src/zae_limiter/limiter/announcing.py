@@ -38,8 +38,8 @@ class Announcer:
 
     def announce_overdraft(self, level: Level, write: Write, now_ms: int) -> None:
         """Log the soft limits that a write to the bucket of ``level`` has overdrawn, each once a minute at most."""
-        for name, entry in level.token_limits.items():
-            if entry.ov and (write.add.get(entry.ov, 0) > 0 or write.put.get(entry.ov, 0) > 0):
+        for name, attr in level.overdrafts().items():
+            if write.add.get(attr, 0) > 0 or write.put.get(attr, 0) > 0:
                 last_ms = self._logged.get((level.resource, name))
                 if last_ms is None or not 0 <= now_ms - last_ms < _PAUSE_MS:
                     self._logged.put((level.resource, name), now_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.bucket import MILLI
 from ..core.decide import wait_for
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level
@@ -17,7 +18,7 @@ from .amounts import qualify
 from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ..core.decide import Reading
     from ..core.limit import Limit
@@ -79,9 +80,8 @@ class LevelShards(NamedTuple):
         """
         if not self.busy or self.home.level.shard_count == 1:
             return True
-        entries = self.home.level.token_limits
-        count = max(shard.level.shard_count for shard in self.shards)
-        return any(need * count > entries[name].rule.capacity for name, need in cost.items() if name in entries)
+        level, count = self.home.level, max(shard.level.shard_count for shard in self.shards)
+        return any(cost.get(name, 0) * count > capacity for name, capacity in level.capacities().items())
 
     def reading_for(self, cost: Mapping[str, int], now_ms: int) -> Reading:
         """Return what one request can be served from: all shards, or the one that can serve it first."""
@@ -117,20 +117,35 @@ class Chain:
     """The limits of all levels."""
     sharded: bool = field(init=False)
     """Whether one of the buckets is split."""
+    slot_names: Collection[str] = field(init=False)
+    """The concurrency limits of all levels."""
 
     def __post_init__(self) -> None:
         first = self.levels[0]
         if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
             level = first.home.level
             self.homes, self.names, self.sharded = first.shards, level.token_limits, level.shard_count > 1
+            self.slot_names = level.slot_limits
+            if level.slot_limits:
+                self.names = {*level.token_limits, *level.slot_limits}
         else:
             self.homes = tuple([level.home for level in self.levels])
-            self.names = {name for home in self.homes for name in home.level.token_limits}
-            if self.joined:
-                self.names = {
-                    qualify(name, home.level.resource) for home in self.homes for name in home.level.token_limits
-                }
+            self.slot_names = self._collect_names([level.slot_limits for level, _ in self.homes])
+            self.names = {*self._collect_names([level.token_limits for level, _ in self.homes]), *self.slot_names}
             self.sharded = any(home.level.shard_count > 1 for home in self.homes)
+
+    def _collect_names(self, limits: Iterable[Collection[str]]) -> set[str]:
+        """Return the names of the limits of each level, as costs of this chain name them."""
+        pairs = zip(self.homes, limits, strict=True)
+        if not self.joined:
+            return {name for _, names in pairs for name in names}
+        return {qualify(name, home.level.resource) for home, names in pairs for name in names}
+
+    def complete(self, cost: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the cost with a slot of each concurrency limit that it does not name."""
+        if not self.slot_names:
+            return cost
+        return {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.

@@ -12,7 +12,7 @@ from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.values import Access
 from ..records import bucket, charging, keys, ledger
-from ..records.level import CONFIG_VERSION, Level, token_limits_for
+from ..records.level import CONFIG_VERSION, Level, slot_limits_for, token_limits_for
 from ..repository.configs import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
@@ -281,6 +281,7 @@ class Chains:
             usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
             priority=priority,
             bypassed=bypassed,
+            slot_limits=slot_limits_for(limits, priority, bypassed),
         )
         if any(limit.schedule for limit in limits):
             return _apply_schedules(level, self._backend.clock.now_ms())
@@ -343,6 +344,7 @@ def _apply_schedules(level: Level, now_ms: int) -> Level:
     return level._replace(
         limits=limits,
         token_limits=token_limits_for(limits, level.priority, level.bypassed),
+        slot_limits=slot_limits_for(limits, level.priority, level.bypassed),
         scheduled=find_scheduled(level.limits, level.priority),
         in_force=find_interval(level.limits, now_ms),
     )

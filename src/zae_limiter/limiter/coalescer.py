@@ -23,17 +23,24 @@ G = TypeVar("G")
 class PendingCharge(Generic[G]):
     """One request for tokens, and what becomes of it: a grant or an error."""
 
-    cost: Mapping[str, int]
+    asked: Mapping[str, int]
     deadline: Deadline
     atomic: bool = False
+    holder: str | None = None
+    """The name of the caller, for the slots that it takes; None for who takes none but those it asks for by name."""
     grant: G | None = None
     error: BaseException | None = None
     signal: Signal | None = None
     leads: bool = False
     abandoned: bool = False
     decided: bool = False
+    cost: Mapping[str, int] = field(init=False)
+    """What it takes: what was asked for, and slots."""
     batch: list[PendingCharge[G]] = field(default_factory=list)
     """Those whose write it leads, from the moment on at which that begins."""
+
+    def __post_init__(self) -> None:
+        self.cost = self.asked
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""

@@ -99,12 +99,18 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         level, seen = part.shard
         image = done.get(level.key)
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
-        if image is not None and back:
+        if image is not None and (back or part.slots):
             seen.show(image, now_ms)
             charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.allowance_cost, {})
             undone.append(
                 SettlementPart(
-                    part.shard, back, charge, changes=-part.grants, lots=part.lots, crossed=_find_crossed(part)
+                    part.shard,
+                    back,
+                    charge,
+                    changes=-part.grants,
+                    lots=part.lots,
+                    crossed=_find_crossed(part),
+                    slots=part.slots,
                 )
             )
     await settling.settle(undone)

@@ -72,17 +72,26 @@ class Engine:
         self._merges = merges
 
     async def take(
-        self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline, atomic: bool = False
+        self,
+        chain: Chain,
+        cost: Mapping[str, int],
+        now_ms: int,
+        deadline: Deadline,
+        atomic: bool = False,
+        holder: str | None = None,
     ) -> Grant:
         """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`.
 
+        Unless ``holder`` is None, also a slot of each concurrency limit that the cost does not name.
         It is decided by a write of its own; while one of the chain is in flight, together with others that came since.
         """
+        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder)
+        if chain.slot_names and holder is not None:
+            charge.cost = chain.complete(cost)
         for _, seen in chain.homes:
             if seen.refused:
-                self.refuse_again(chain, cost, now_ms)
+                self.refuse_again(chain, charge.cost, now_ms)
                 break
-        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic)
         if self.never_suspends:
             self._runtime.check_running()
             await self._charge(chain, [charge], now_ms, deadline)
@@ -281,11 +290,12 @@ class Engine:
             if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
-            if level.token_limits.soft:
+            if level.may_overdraw:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)
-        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if wide else None, None))
+        apart = wide or chain.slot_names
+        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None))
         if len(charges) == 1:
             charges[0].grant = grant
         else:
@@ -315,7 +325,8 @@ class Engine:
         left = []
         for charge in pending:
             try:
-                check_known("consume", charge.cost, chain.names)
+                check_known("consume", charge.asked, chain.names)
+                charge.cost = charge.asked if charge.holder is None else chain.complete(charge.asked)
                 left.append(charge)
             except ValidationError as error:
                 charge.error = error

@@ -85,7 +85,7 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
     What was taken from credits was there.
     """
     chain, asked, _, _, _, parts, _ = granted
-    if not any(home.level.token_limits.soft for home in chain.homes):
+    if not any(home.level.may_overdraw for home in chain.homes):
         return ()
     credit = {} if parts is None else read_credits(new_grant(granted))
     found = set()
@@ -94,7 +94,7 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
         if parts is not None:
             mine = [part for part in parts if part.shard.level[2:4] == level[2:4]]  # of the entity and resource
             taken = sum(part.allowance_cost.get(limit.name, 0) for part in mine)
-        if level.token_limits[limit.name].ov and left - credit.get(whose, 0) < 0 < taken:
+        if limit.name in level.overdrafts() and left - credit.get(whose, 0) < 0 < taken:
             found.add(limit.name)
     return tuple(sorted(found))
 

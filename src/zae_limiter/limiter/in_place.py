@@ -75,7 +75,7 @@ class InPlace:
             chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
         else:
             self._cache.hits += 1
-        if len(chain.homes) != 1:
+        if len(chain.homes) != 1 or chain.slot_names:
             return None
         with self._lock:
             return self._draw(chain, lease._cost, now_ms)

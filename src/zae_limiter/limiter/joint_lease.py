@@ -67,6 +67,8 @@ class JointLeaseCore(LeaseCore):
         for part, grant in zip(parts, grants, strict=True):
             part._granted, part.degraded = grant, lease.degraded
             part._delta = dict(part._cost) if lease.degraded else None
+            if grant is not None:
+                part._hold(grant)
             part._open = True
 
     async def _check(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from ..core.errors import LeaseExpiredError
+from ..core.errors import LeaseExpiredError, SlotLostError
 from ..core.limit import MAX_AMOUNT, whole
 from ..runtime.blocking import run
-from .lease_core import ENTERED_ONCE, LeaseCore
+from .lease_core import ENTERED_ONCE, LOST, LeaseCore
 
 
 class Lease(LeaseCore):
@@ -86,10 +86,12 @@ class Lease(LeaseCore):
         self._open = True
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             await self._exit(error is not None)
+            if error is not None and self.caller is not None and self.caller.has_cancelled(error):
+                raise SlotLostError(LOST) from error
 
 
 class SyncLease(LeaseCore):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from ..core.bucket import MILLI
@@ -31,21 +32,26 @@ from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
 from .observers import Observers, classify
+from .options import CANCEL
 from .planning import add_up
 
 if TYPE_CHECKING:
     from ..records.level import Level
+    from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from ..runtime.port import Caller
     from .availability import StoreAvailability
     from .chains import Chains
     from .engine import Engine
+    from .holding import Holdings
     from .options import AcquireOptions
     from .waiting import Lines
 
     T = TypeVar("T")
 
 
+LOST = "The lease has lost its slot: it was not renewed in time, or somebody has taken it away."
 ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
 
 _CORRECTING = threading.RLock()
@@ -60,6 +66,7 @@ class Limiter(Protocol):
     _backend: Backend
     _chains: Chains
     _engine: Engine
+    _holdings: Holdings
     _lines: Lines
     _observers: Observers
 
@@ -87,6 +94,8 @@ class LeaseCore:
     """How many seconds its last acquire has stood in line."""
     _others: Sequence[LeaseCore] = ()
     """The leases of the other resources, where it is of several."""
+    caller: Caller | None = None
+    """Who has entered it, if it holds slots."""
 
     def __init__(
         self,
@@ -164,6 +173,17 @@ class LeaseCore:
         return any(level.bypassed for level, _, _ in self.left())
 
     @property
+    def lost(self) -> bool:
+        """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
+        now_ms = self._limiter._backend.clock.now_ms()
+        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in self._slots())
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether nobody can end it any more: its event loop was closed."""
+        return self.caller is not None and self.caller.is_gone
+
+    @property
     def available(self) -> dict[str, int]:
         """Return what was left right after this acquire: the least over all levels."""
         left: dict[str, int] = {}
@@ -229,6 +249,24 @@ class LeaseCore:
     def _grants(self) -> tuple[Grant, ...]:
         return () if self._grant is None else (self._grant, *self._extra)
 
+    def _slots(self) -> list[TakenSlot]:
+        """Return the slots that were taken for it."""
+        return [slot for grant in self._grants() for part in grant.parts or () for slot in part.slots]
+
+    def _hold(self, grant: Grant) -> None:
+        """Keep the slots of a grant until the lease ends, which then has something to write."""
+        if grant.parts is not None and self._limiter._holdings.hold(self, grant):
+            self.caller = self.caller or self._limiter._backend.runtime.caller()
+            self._delta = self._delta or {}
+
+    def _tell_lost(self) -> None:
+        """Do what was asked for, for the case that a slot is lost. From any thread."""
+        on_lost, caller = self._options.on_lost, self.caller
+        if on_lost == CANCEL and caller is not None:
+            caller.cancel()
+        elif callable(on_lost) and caller is not None:
+            caller.call(partial(on_lost, self))
+
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says; it covers no denied access."""
         if self._limiter._availability.blocks(self._options.policy) or isinstance(error, AccessDeniedError):
@@ -248,6 +286,8 @@ class LeaseCore:
         except RateLimiterUnavailable as error:
             self._degrade(error)
             self._delta = dict(self._cost)
+        else:
+            self._hold(self._granted)
         self._open = True
 
     async def _check(self) -> None:
@@ -298,6 +338,7 @@ class LeaseCore:
         try:
             grant = await (self._observe(taking) if limiter._observers.all else taking)
             self._extra = (*self._extra, grant)
+            self._hold(grant)
         except RateLimiterUnavailable as error:
             self._degrade(error)
             self._collect(cost, 1)
@@ -328,6 +369,10 @@ class LeaseCore:
         checked = check_amounts(verb, {**(amounts or {}), **named}, least)
         if self._grant is not None:
             check_known(verb, checked, self._grant.chain.names)
+            held = [name for name in self._grant.chain.slot_names if checked.get(name)] if verb != "consume" else ()
+            for name in held:
+                reason = "is a concurrency limit: its slots are held until the lease ends"
+                raise ValidationError(f"{verb}[{name!r}]", checked[name] // MILLI, reason)
         return checked
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
@@ -350,10 +395,13 @@ class LeaseCore:
         """Settle what was collected, or give everything back; whoever waits for it hears of it."""
         self._open = False
         self._correctable = not (failed or final)
+        slots = self._slots()
+        if slots:
+            self._limiter._holdings.let_go(slots)
         try:
             if failed:
                 await self._limiter._engine.finish(self._give_back())
-            elif self._delta:
+            elif self._delta or slots:
                 await self._settle(self._grants(), self._claim()[1])
         finally:
             limiter = self._limiter
@@ -377,13 +425,13 @@ class LeaseCore:
     async def _settle(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """Settle ``delta`` with these grants, to the end also if the caller is cancelled."""
         limiter = self._limiter
-        if limiter._observers.all and grants and not self.degraded:
+        if limiter._observers.all and grants and delta and not self.degraded:
             taken = add_up(grant.cost for grant in grants)
             estimated = {name: taken.get(name, 0) // MILLI for name in delta}
             correction = {name: amount // MILLI for name, amount in delta.items()}
             told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
             limiter._observers.tell("on_settlement", told)
-        shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values())]
+        shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values()) or _holds(grant)]
         await limiter._engine.finish(self._settle_each(shares))
 
     async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
@@ -419,6 +467,11 @@ class LeaseCore:
             limiter._availability.report_failure(options.policy, deadline, answers)
             raise
         limiter._availability.report_answer()
+
+
+def _holds(grant: Grant) -> bool:
+    """Return whether a grant has slots that were not freed yet."""
+    return any(not slot.ended for part in grant.parts or () for slot in part.slots)
 
 
 def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:

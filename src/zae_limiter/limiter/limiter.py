@@ -23,6 +23,7 @@ from .availability import StoreAvailability
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
+from .holding import Holdings
 from .in_place import InPlace
 from .joint_lease import JointLease
 from .lease import Lease
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .chain import Chain
     from .grant import Grant
     from .lease_core import LeaseCore
+    from .options import OnLost
 
 
 class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
@@ -57,7 +59,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
-    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
+    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick. ``on_lost`` is
+    the one of `acquire` for calls that state none.
     ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
     for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
     and those that have no effect are told by a `DeprecationWarning`.
@@ -82,6 +85,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         atomic: bool = False,
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
+        on_lost: OnLost | None = None,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         on_unavailable = read_earlier(earlier, on_unavailable)
@@ -95,13 +99,16 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
-        self._options = OptionChecks(self._backend.store.capabilities, on_unavailable, self._timeout, atomic)
+        can_cancel = self._backend.runtime.can_cancel
+        able = self._backend.store.capabilities
+        self._options = OptionChecks(able, on_unavailable, self._timeout, atomic, on_lost, can_cancel=can_cancel)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
         if on_alert is not None and not callable(on_alert):
             raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
+        self._holdings = Holdings(self._backend, self.repository.store)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
         after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
@@ -156,6 +163,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         priority: str | None = None,
         *,
         also: Mapping[str, Mapping[str, int]] | None = None,
+        holder: str | None = None,
+        on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
@@ -165,6 +174,11 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched. ``use_stored_limits`` has no effect: they are used where ``limits`` are not given.
+
+        A slot of every concurrency limit is taken, also if ``consume`` does not name it, and held until the lease ends.
+        ``holder`` is a name that is shown with it. ``on_lost`` is called with the lease if the slot is lost (it was not
+        renewed in time, or an operator has freed it); ``"cancel"`` cancels the task, and the block raises
+        `SlotLostError`.
 
         >>> import asyncio
         >>> from zae_limiter import Limit
@@ -180,7 +194,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
             if len(costs) > 1:
                 return JointLease(self, entity_id, costs, options)
             ((name, cost),) = costs.items()
@@ -188,8 +202,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         cost = check_amounts("consume", consume)
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
-        if not (is_usual and timeout is None and atomic is None and priority is None):
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+        is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
+        if not is_usual or priority is not None:
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
         return Lease(self, entity_id, resource, cost, options)
 
     async def _deadline(self) -> Deadline:
@@ -199,6 +214,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
         options, availability = lease._options, self._availability
+        holder = options.holder if cost is lease._cost else None
         if self._observers.all and self._in_place is not None and cost is lease._cost:
             taken = self._in_place.take(lease)  # else the lease has tried it
             if taken is not None:
@@ -225,7 +241,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, deadline)
             else:
-                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic)
+                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
         except RateLimiterUnavailable as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
@@ -243,7 +259,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         policy = lease._options.policy
         if chain is not None and not self._availability.blocks(policy):
             check_known("consume", cost, chain.names)
-            self._engine.refuse_without_asking(chain, cost, self._clock.now_ms())
+            self._engine.refuse_without_asking(chain, chain.complete(cost), self._clock.now_ms())
         self._availability.check(policy, lease._options.timeout)
 
     async def _take_in_turn(
@@ -251,20 +267,22 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     ) -> Grant:
         """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
         options = lease._options
+        holder = options.holder if cost is lease._cost else None
         if not self._speculative:
             chain = await self._engine.look(chain, deadline)
-        self._lines.check(chain, cost, max_wait_ms)
+        whole = cost if holder is None else chain.complete(cost)
+        self._lines.check(chain, whole, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options.atomic)
+            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options.atomic, holder)
 
         async def attempt() -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed, now_ms = deadline.renew(deadline.seconds + max_wait_ms / 1000), self._clock.now_ms()
             known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
             check_known("consume", cost, known.names)
-            return await self._engine.take(known, cost, now_ms, renewed, options.atomic)
+            return await self._engine.take(known, cost, now_ms, renewed, options.atomic, holder)
 
-        return await self._lines.stand(chain, cost, max_wait_ms, attempt, lease._note_wait)
+        return await self._lines.stand(chain, whole, max_wait_ms, attempt, lease._note_wait)
 
     async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""
@@ -277,7 +295,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             deadline = await self._chains.begin(*name[:2], deadline)
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
-            await self._engine.check(chain, cost, self._clock.now_ms(), deadline)
+            await self._engine.check(chain, chain.complete(cost), self._clock.now_ms(), deadline)
         except RateLimiterUnavailable as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
@@ -288,6 +306,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
         """
+        await self._backend.runtime.run_blocking(self._holdings.close)
         await self.repository.close()
         self._lines.stir()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -11,10 +11,17 @@ from ..repository.configs import check_policy
 from .chain import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..core.limit import Limit
     from ..core.values import BackendCapabilities, OnUnavailable
+
+    OnLost: TypeAlias = Literal["cancel"] | Callable[[Any], object]
+
+CANCEL = "cancel"
+"""As ``on_lost``: cancel the task that has entered the lease."""
+MAX_HOLDER = 64
+"""Most characters of the name of a holder."""
 
 
 class AcquireOptions(NamedTuple):
@@ -25,6 +32,10 @@ class AcquireOptions(NamedTuple):
     max_wait_ms: int
     timeout: float
     atomic: bool
+    holder: str
+    """The name that is shown with its slots."""
+    on_lost: OnLost | None
+    """What happens when it loses a slot."""
     plain: bool
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
@@ -33,11 +44,20 @@ class OptionChecks:
     """Turns the arguments of acquires of one limiter into options. ``usual`` are those of a call that states none."""
 
     def __init__(
-        self, able: BackendCapabilities, on_unavailable: OnUnavailable | str | None, timeout: float, atomic: bool
+        self,
+        able: BackendCapabilities,
+        on_unavailable: OnUnavailable | str | None,
+        timeout: float,
+        atomic: bool,
+        on_lost: OnLost | None,
+        *,
+        can_cancel: bool,
     ) -> None:
         policy = None if on_unavailable is None else check_policy(on_unavailable)
         self._able = able
-        self.usual = AcquireOptions(None, policy, 0, timeout, self._check_atomic(atomic), plain=True)
+        self._can_cancel = can_cancel
+        on_lost = self._check_on_lost(on_lost)
+        self.usual = AcquireOptions(None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, plain=True)
 
     def check(
         self,
@@ -47,6 +67,8 @@ class OptionChecks:
         timeout: float | None,
         atomic: bool | None,
         priority: str | None,
+        holder: str | None = None,
+        on_lost: OnLost | None = None,
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
         usual = self.usual
@@ -56,6 +78,8 @@ class OptionChecks:
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
             usual.timeout if timeout is None else seconds("timeout", timeout, zero=False),
             usual.atomic if atomic is None else self._check_atomic(atomic),
+            "" if holder is None else _check_holder(holder),
+            usual.on_lost if on_lost is None else self._check_on_lost(on_lost),
             plain=not max_wait and timeout is None and atomic is None,
         )
 
@@ -65,6 +89,21 @@ class OptionChecks:
             reason = f"is not supported on {able.name}, where entities live in different slots"
             raise ValidationError("atomic", atomic, f"{reason}; without it, tokens go back when a level refuses")
         return atomic
+
+    def _check_on_lost(self, on_lost: OnLost | None) -> OnLost | None:
+        if on_lost == CANCEL and not self._can_cancel:
+            reason = "cannot be had in blocking code, where nobody can be interrupted; look at lease.lost"
+            raise ValidationError("on_lost", on_lost, reason)
+        if on_lost is not None and on_lost != CANCEL and not callable(on_lost):
+            raise ValidationError("on_lost", on_lost, 'must be a function that takes the lease, or "cancel"')
+        return on_lost
+
+
+def _check_holder(holder: object) -> str:
+    """Return the name of a holder. Raise `ValidationError` unless it is a short text that can be shown."""
+    if not isinstance(holder, str) or not 1 <= len(holder) <= MAX_HOLDER or not holder.isprintable():
+        raise ValidationError("holder", holder, f"must be a text of 1 to {MAX_HOLDER} printable characters")
+    return holder
 
 
 def check_override(limits: Sequence[Limit] | None, priority: str | None) -> Override | None:

@@ -10,11 +10,14 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.bucket import MILLI
 from ..core.credit import sum_up, take_last
+from ..core.draw import SOFT
 from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
+from ..records.slots import taken_slots
 from ..records.watching import watch
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ..core.credit import SpentLots
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
+    from ..records.slots import TakenSlot, Taker
     from .chain import Chain, LevelShard, LevelShards
 
 
@@ -47,6 +51,10 @@ class Part(NamedTuple):
     lots_later: Mapping[str, int] = {}
     """What those who are served by the same write after this one took from credits."""
     alerts: tuple[Alert, ...] = ()
+    slots: tuple[TakenSlot, ...] = ()
+    """The slots that it takes."""
+    takers: tuple[Taker, ...] = ()
+    """Those for whom they are taken."""
 
     @property
     def allowance_cost(self) -> Mapping[str, int]:
@@ -59,7 +67,20 @@ class Part(NamedTuple):
     def divide(self, cost: Mapping[str, int]) -> tuple[Part, Part]:
         """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
         rest, last = take_last(self.lots, cost)
-        return self._replace(lots=rest, lots_later=add_up([self.lots_later, sum_up(last)])), self._replace(lots=last)
+        later = add_up([self.lots_later, sum_up(last)])
+        mine = self._last_slots(cost)
+        others = tuple([slot for slot in self.slots if slot not in mine])
+        return self._replace(lots=rest, lots_later=later, slots=others), self._replace(lots=last, slots=mine)
+
+    def _last_slots(self, cost: Mapping[str, int]) -> tuple[TakenSlot, ...]:
+        """Return the slots of the last of several grants, which costs ``cost``."""
+        left = {name: amount // MILLI for name, amount in cost.items()}
+        found = []
+        for slot in reversed(self.slots):
+            if left.get(slot.limit_name, 0):
+                left[slot.limit_name] -= 1
+                found.append(slot)
+        return tuple(reversed(found))
 
     def give_back(self, amounts: Mapping[str, int]) -> Part:
         """Return the part after giving ``amounts`` back, to credits first."""
@@ -79,13 +100,13 @@ def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return amounts
 
 
-def plan_across_shards(chain: Chain, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
-    """Take ``cost`` from whatever shards can give it; return None where all of them together cannot."""
+def plan_across_shards(chain: Chain, taker: Taker, now_ms: int) -> list[Part] | None:
+    """Take a cost from whatever shards can give it; return None where all of them together cannot."""
     parts: list[Part] = []
     for level in chain.levels:
-        here = chain.cost_at(level.home.level, cost)
+        here = taker._replace(cost=chain.cost_at(level.home.level, taker.cost))
         found = _take_from_one(level, here, now_ms)
-        if found is None and level.may_combine(here):
+        if found is None and level.may_combine(here.cost):
             found = _take_from_several(level, here, now_ms)
         elif found is None:
             found = _take_from_credits(level, here, now_ms)
@@ -108,7 +129,7 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
         names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
         contention = charging.Contention(names, now_ms, 1)
     spends_credits = level.shard_count == 1 or bool(part.lots)
-    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits)
+    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
 
 
 def plan_part(
@@ -119,27 +140,31 @@ def plan_part(
     contention: Contention,
     grants: int = 1,
     spends_credits: bool = True,
+    takers: tuple[Taker, ...] = (),
 ) -> Part | None:
     """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little.
 
-    What the allowance does not have is taken from credits if ``spends_credits``.
+    What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``takers``.
     Raise `Outdated` where it was charged under newer config.
     """
     level, seen = shard
     write: Write | None
     if image is None:
-        write = charging.first_charge(level, cost, now_ms, grants, next(serials)) if level.shard_count == 1 else None
+        if level.shard_count > 1:
+            return None
+        write = charging.first_charge(level, cost, now_ms, grants, next(serials), takers)
         if write is None:
             return None
         write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
-        return Part(shard, cost, write, (), grants, alerts=alerts)
+        slots = taken_slots(level, write.put) if takers else ()
+        return Part(shard, cost, write, (), grants, alerts=alerts, slots=slots, takers=takers)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
-        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
+        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits, takers)
     elif charging.is_ahead(level, image):
         raise Outdated
     else:
-        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
+        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits, takers)
     if write is None:
         return None
     write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
@@ -147,32 +172,35 @@ def plan_part(
     if now_ms >= image.get(HOUR_END, 0):
         write, accruals = with_usage(level, image, write, now_ms)
     lots = spent_lots(write.add) if CREDITS in image else ()
-    return Part(shard, cost, write, accruals, grants, lots, alerts=alerts)
+    slots = taken_slots(level, write.put) if takers else ()
+    return Part(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
 
 
-def _plan_seen(shard: LevelShard, cost: Mapping[str, int], now_ms: int, *, spends_credits: bool = False) -> Part | None:
-    contention = shard.seen.contention(now_ms)
-    return plan_part(shard, shard.seen.image, cost, now_ms, contention, spends_credits=spends_credits)
+def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:
+    contention, takers = shard.seen.contention(now_ms), (taker,) if shard.level.slot_limits else ()
+    return plan_part(
+        shard, shard.seen.image, taker.cost, now_ms, contention, spends_credits=spends_credits, takers=takers
+    )
 
 
-def _take_from_one(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+def _take_from_one(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
     """Take it all from one shard: the home, else any, so that those who look for tokens do not meet."""
-    part = _plan_seen(level.home, cost, now_ms)
+    part = _plan_seen(level.home, taker, now_ms)
     if part is None and len(level.shards) > 1:
         from random import sample  # on first use: it brings a lot along
 
         for shard in sample(level.shards, len(level.shards)):
-            part = _plan_seen(shard, cost, now_ms)
+            part = _plan_seen(shard, taker, now_ms)
             if part is not None:
                 break
     return None if part is None else [part]
 
 
-def _take_from_credits(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+def _take_from_credits(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
     """Take it all from the shard that has the credits, if there are any."""
     for shard in level.shards:
         if _has_credits(shard):
-            part = _plan_seen(shard, cost, now_ms, spends_credits=True)
+            part = _plan_seen(shard, taker, now_ms, spends_credits=True)
             return None if part is None else [part]
     return None
 
@@ -181,15 +209,15 @@ def _has_credits(shard: LevelShard) -> bool:
     return shard.seen.image is not None and CREDITS in shard.seen.image
 
 
-def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int) -> list[Part] | None:
+def _take_from_several(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
     """Take as much from each shard as it has, the fullest first and credits last, until nothing is missing.
 
     The shard with the credits comes first in what is returned: it gets back what is returned first. All of soft limits
     is taken from one shard.
     """
-    entries = level.home.level.token_limits
-    named = {name: need for name, need in cost.items() if name in entries and not entries[name].ov}
-    soft = {name: need for name, need in cost.items() if name in entries and entries[name].ov}
+    least = level.home.level.least()
+    named = {name: need for name, need in taker.cost.items() if name in least and least[name] != SOFT}
+    soft = {name: need for name, need in taker.cost.items() if least.get(name) == SOFT}
     missing = {name: need for name, need in named.items() if need}
     shards = _find_spare(level, named, now_ms)
     if any(all(spare[name] < 0 for _, spare in shards) for name in named if name not in missing):
@@ -197,7 +225,8 @@ def _take_from_several(level: LevelShards, cost: Mapping[str, int], now_ms: int)
     parts: list[Part] = []
     for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
-        part = _plan_seen(shard, taken if parts else taken | soft, now_ms, spends_credits=True) if taken else None
+        here = taker._replace(cost=taken if parts else taken | soft)
+        part = _plan_seen(shard, here, now_ms, spends_credits=True) if taken else None
         if part is None:
             continue
         parts.insert(0 if part.lots else len(parts), part)
@@ -213,6 +242,6 @@ def _find_spare(level: LevelShards, names: Mapping[str, int], now_ms: int) -> li
     for shard in level.shards:
         if shard.seen.image is not None:
             balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
-            entries = shard.level.token_limits_of(shard.seen.image)
-            found.append((shard, {name: balances[name][0].level(now_ms) - entries[name].least for name in names}))
+            least = shard.level.least(shard.seen.image)
+            found.append((shard, {name: balances[name][0].level(now_ms) - least[name] for name in names}))
     return found

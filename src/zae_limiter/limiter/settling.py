@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..records.ledger import BucketChange
     from ..records.level import Level
     from ..records.settlement import SettlementWrite
+    from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
@@ -45,6 +46,7 @@ class SettlementPart(NamedTuple):
     ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.
     ``lots`` is the part of what is given back that goes to credits. ``crossed`` are attributes that say which
     thresholds were announced, with the values before and after a write that is undone: they become what they were.
+    ``slots`` are those that it frees.
     """
 
     shard: LevelShard
@@ -54,6 +56,7 @@ class SettlementPart(NamedTuple):
     changes: int = 1
     lots: SpentLots = ()
     crossed: Sequence[tuple[str, int, int]] = ()
+    slots: tuple[TakenSlot, ...] = ()
 
     @property
     def is_split(self) -> bool:
@@ -80,8 +83,11 @@ class SettlementPart(NamedTuple):
             {name: amount - amount // 2 for name, amount in each.items()} for each in (delta, self.more_back)
         )
         kept = {name: amount - credit.get(name, 0) for name, amount in kept.items()}
-        given_part = SettlementPart(other, given, charges[1], more_given, self.changes)
-        return self._replace(shard=mine, delta=kept, charge=charges[0], more_back=more_kept), given_part
+        moved = tuple([slot for slot in self.slots if slot.is_in_shard(sibling.shard, 2 * count)])
+        stayed = tuple([slot for slot in self.slots if slot not in moved])
+        given_part = SettlementPart(other, given, charges[1], more_given, self.changes, slots=moved)
+        kept_part = self._replace(shard=mine, delta=kept, charge=charges[0], more_back=more_kept, slots=stayed)
+        return kept_part, given_part
 
     def used(self) -> dict[str, int]:
         """Return what the settlement adds to the usage where there is no bucket to count it."""
@@ -97,8 +103,9 @@ class SettlementPart(NamedTuple):
             name: seen.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
             for name, order in charge.orders.items()
         }
-        changes = self.changes if self.delta else 0
-        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
+        changes = self.changes if self.delta or self.slots else 0
+        given_back = (self.more_back, made_up, self.lots, self.slots)
+        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, *given_back)
         if not level.token_limits.watched:
             return made
         write, alerts = watch(level, image, made.write, now_ms)
@@ -229,7 +236,9 @@ class Settling:
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
-            if part.shard.level.token_limits.soft:
+            for slot in part.slots:
+                slot.ended = True
+            if part.shard.level.may_overdraw:
                 self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
             await self.announce(part.shard.level, each.alerts)
             if image is None:
@@ -329,7 +338,8 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
         here = mine if last[who] is shard else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
         left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
         here = {name: amount for name, amount in here.items() if amount}
-        if here:
+        slots = () if part is None else tuple([slot for slot in part.slots if not slot.ended])
+        if here or slots:
             level, charge = shard.level, Charge(grant.now_ms, 0, {}, {})
             if image is not None:  # else nothing was taken, and there was no bucket
                 level = level.at(level.shard, image.get(SHARDS, 1))
@@ -341,7 +351,7 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
                 charge = charge.with_overdrawn(
                     level, cost if part is None else part.allowance_cost, grant.settled or _NOTHING
                 )
-            settled = SettlementPart(LevelShard(level, shard.seen), here, charge)
+            settled = SettlementPart(LevelShard(level, shard.seen), here, charge, slots=slots)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
                 settled = settled._replace(lots=back)

@@ -116,7 +116,7 @@ def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
 
 def _fullness(each: LevelShard, now_ms: int) -> float:
     balances = bucket.reading([(each.level, each.seen.image)], now_ms).balances.values()
-    return min(shard.without_credits().level(now_ms) / shard.rule.capacity for (shard,) in balances)
+    return min(shard.without_credits().level(now_ms) / max(1, shard.rule.capacity) for (shard,) in balances)
 
 
 def _count(each: LevelShard) -> int:
@@ -127,10 +127,13 @@ def _count(each: LevelShard) -> int:
 async def split_busy_shards(
     backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline
 ) -> None:
-    """Split home shards that are written too often, the first shard before others: it knows the highest count."""
+    """Split home shards that are written too often or have grown too large.
+
+    The first shard is split before others: it knows the highest count.
+    """
     for shards in chain.levels:
         level, image = shards.home.level, shards.home.seen.image
-        if image is None or not pressure.is_high(level, image, now_ms):
+        if image is None or not (pressure.is_high(level, image, now_ms) or splitting.is_large(image)):
             continue
         if not splitting.is_worthwhile(level, image, chain.cost_at(level, cost)):
             continue

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+_LOOK_SECONDS = 1.1
+"""How often it is looked for a slot that another process has freed: a little later than `refusal_ttl` usually is."""
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
     """A place in the lines of every bucket that an acquire needs."""
@@ -72,7 +76,7 @@ class Lines:
                 balances = {name: debit(each, taken.get(name, 0), now_ms) for name, each in reading.balances.items()}
                 served.append(reading._replace(balances=balances))
             error = refusal(served, wanted, now_ms)
-            if error is not None and not _in_time(error, max_wait_ms):
+            if error is not None and _find_wait(error, max_wait_ms) is None:
                 raise error
 
     async def stand(
@@ -101,9 +105,9 @@ class Lines:
                     return await attempt()
                 except RateLimitExceeded as error:
                     now_ms = self._clock.now_ms()
-                    if not self._leads(ticket) or not _in_time(error, deadline_ms - now_ms):
+                    wait = _find_wait(error, deadline_ms - now_ms) if self._leads(ticket) else None
+                    if wait is None:
                         raise
-                    wait = error.retry_after_seconds or 0.0
                     before_ms, promised_ms = promised_ms, now_ms + round(wait * 1000)
                     overtaken += 0 < before_ms < promised_ms
                     seconds = _choose_pause(wait, overtaken, (deadline_ms - now_ms) / 1000)
@@ -201,7 +205,20 @@ def _choose_pause(seconds: float, overtaken: int, left: float) -> float:
     return min(left, seconds * (1 + min(overtaken, 8) * random()))
 
 
-def _in_time(error: RateLimitExceeded, left_ms: int) -> bool:
-    """Return whether it will fit by then; what never fits does not."""
+def _find_wait(error: RateLimitExceeded, left_ms: int) -> float | None:
+    """Return the seconds after which it may fit; None if that is too late.
+
+    A slot may come back at any moment: where none is free, it is looked for again and again while there is time.
+    """
     seconds = error.retry_after_seconds
-    return seconds is not None and round(seconds * 1000) <= left_ms
+    if seconds is None:
+        return None
+    slots = [status.retry_after_seconds or 0.0 for status in error.violations if status.limit.is_concurrency]
+    if slots:
+        others = [status.retry_after_seconds or 0.0 for status in error.violations if not status.limit.is_concurrency]
+        seconds = max([*others, 0.0])
+        if left_ms <= 0:
+            return None
+    if round(seconds * 1000) > left_ms:
+        return None
+    return min(max([seconds, *slots]), max(seconds, _LOOK_SECONDS), left_ms / 1000) if slots else seconds

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, check_alerts, check_floors, whole
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, whole
+from ..core.limit_parts import check_alerts, check_floors
 from ..core.names import FIRST_USE
 from ..core.resets import merge_resets
 from ..core.schedule import ScheduleEntry

@@ -15,6 +15,7 @@
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
     lots, lot_{limit}_{expiry}   credits (`records.lots`)
+    sl, s_{limit}_{number}, ...  concurrency limits and their slots (`records.slots`)
     he, ev, bk, b_{limit}_uc|ob   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
@@ -31,6 +32,7 @@ from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, ful
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.slots import SlotBalance
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -49,11 +51,20 @@ from .level import (
     parse_calendar,
 )
 from .lots import credits_by_limit, last_expiry, parse_lot
+from .slots import (
+    SLOTS,
+    concurrency_limits,
+    find_taken,
+    is_sound,
+    last_until,
+    without_slots,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..core.borders import Carried
+    from ..core.bucket import Balance
     from ..core.reports import BucketState
     from .level import Level
 
@@ -78,11 +89,13 @@ def required_expiry(image: Image) -> int | None:
 
 def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
     """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full."""
-    balances: dict[str, tuple[ShardBalance, ...]] = {}
+    balances: dict[str, tuple[Balance, ...]] = {}
     for level, image in shards:
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-    least = {name: entry.least for name, entry in level.token_limits.items() if entry.least}
+        for name, slots in _slot_balances(level, image, now_ms) if level.slot_limits else ():
+            balances[name] = (*balances.get(name, ()), slots)
+    least = {name: part for name, part in level.least().items() if part}
     return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
@@ -107,6 +120,12 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             ceiling = min(old.capacity, entry.rule.capacity)
             held = min(ceiling, image[entry.tk] + between(old, image[ANCHOR], instant))
             yield name, ShardBalance(entry.rule, held, instant, lots)
+
+
+def _slot_balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, SlotBalance]]:
+    taken = find_taken(image, now_ms)
+    for name, limit in level.slot_limits_of(image).items():
+        yield name, SlotBalance(limit.rule, tuple(taken.get(name, {}).values()))
 
 
 def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
@@ -177,12 +196,12 @@ def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
 
 
 def full_at(image: Image) -> int:
-    """Return the instant from which every limit of the bucket is full and no credit is left.
+    """Return the instant from which every limit of the bucket is full, no slot is taken and no credit is left.
 
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
-    anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), 0
-    for tk, cp, ra, rp, ca, ws in _limit_attributes(tuple(image)):
+    anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), last_until(image)
+    for tk, cp, ra, rp, ca, ws in _limit_attributes(without_slots(image) if SLOTS in image else tuple(image)):
         calendar = parse_calendar(image[ca]).begin(image.get(ws)) if ca in image else None
         latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
     return latest if CREDITS not in image else max(latest, last_expiry(image))
@@ -202,7 +221,9 @@ def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
     wrong = []
-    for attr, (least, most) in _ranges(tuple(image)).items():
+    if SLOTS in image:
+        wrong += [f"{attr}={image[attr]!r}" for attr in image if not is_sound(attr, image[attr])]
+    for attr, (least, most) in _ranges(without_slots(image) if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
         if (type(value) is not int or not least <= value <= most) and not (most < least and _is_calendar(value)):
             wrong.append(f"{attr}={value!r}")
@@ -259,7 +280,9 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     if MADE in attrs:
         ranges |= {MADE: (0, _FAR), NEWEST: number}
         counters = COUNTERS
-    for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")}:
+    slotted = concurrency_limits(attrs)
+    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "tc", "pk")}
+    for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")} - slotted:
         for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
             ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number
     return ranges

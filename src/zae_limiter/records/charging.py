@@ -19,11 +19,13 @@ from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
+from .slots import put_shapes, states_slots, take_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from .lots import Lot
+    from .slots import Taker
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -86,6 +88,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
+    if level.slot_limits and not states_slots(level, image):
+        return None
     entries = level.token_limits_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
     if level.scheduled and image[NEWEST] < level.in_force[0]:
@@ -113,20 +117,33 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
     return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
 
 
-def create(level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0) -> Write:
+def create(
+    level: Level,
+    cost: Mapping[str, int],
+    now_ms: int,
+    changes: int = 1,
+    serial: int = 0,
+    takers: Sequence[Taker] = (),
+) -> Write:
     """Return the write that makes the bucket as `new_bucket`, if there is none yet."""
-    put, expires_ms = new_bucket(level, cost, now_ms, changes, serial)
+    put, expires_ms = new_bucket(level, cost, now_ms, changes, serial, takers)
     # What never changes comes first: a store may send a record from the first change on.
     return Write(level.key, (ABSENT,), {**index_attributes(level), **put}, expires_at_ms=expires_ms)
 
 
 def new_bucket(
-    level: Level, cost: Mapping[str, int], now_ms: int, changes: int = 1, serial: int = 0
+    level: Level,
+    cost: Mapping[str, int],
+    now_ms: int,
+    changes: int = 1,
+    serial: int = 0,
+    takers: Sequence[Taker] = (),
 ) -> tuple[Image, int | None]:
     """Return the image of a bucket that is full less ``cost`` (which may leave it in debt), and when it expires.
 
     Without the attributes of the indexes (`index_attributes`), which a store inside the process does not keep.
-    ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by.
+    ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by,
+    ``takers`` are those for whom slots are taken.
     """
     put = identity(level)
     put[SHARDS] = 1
@@ -148,6 +165,10 @@ def new_bucket(
         put.update(entry.shape)
     if level.token_limits.has_more:
         put.update(_further_attributes(level.token_limits, cost, now_ms))
+    if level.slot_limits:
+        put_shapes(level, {}, put)
+        take_slots(level, None, takers, now_ms, put, put)
+        charges = changes if takers else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms
@@ -183,13 +204,17 @@ def index_attributes(level: Level) -> dict[str, str]:
     return keys.bucket_indexes(keys.BucketKey(level.namespace_id, level.entity_id, level.resource, level.shard))
 
 
-def first_charge(level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
+def first_charge(
+    level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int, takers: Sequence[Taker] = ()
+) -> Write | None:
     """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
-    entries = level.token_limits
+    entries, slots = level.token_limits, level.slot_limits
     for name, need in cost.items():
         if name in entries and need + entries[name].least > entries[name].rule.capacity:
             return None
-    return create(level, cost, now_ms, changes, serial)
+        if name in slots and need + slots[name].least_milli > slots[name].rule.capacity:
+            return None
+    return create(level, cost, now_ms, changes, serial, takers)
 
 
 def charge(
@@ -201,11 +226,12 @@ def charge(
     contention: Contention = ALONE,
     changes: int = 1,
     spends_credits: bool = True,
+    takers: Sequence[Taker] = (),
 ) -> Write | None:
     """Return the write that takes ``cost`` from the bucket last seen as ``image``; None if it does not fit.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
-    allowance does not have is taken from credits if ``spends_credits``.
+    allowance does not have is taken from credits if ``spends_credits``. ``takers`` are those for whom slots are taken.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
@@ -225,6 +251,10 @@ def charge(
         if (guard := draw(limit, tokens, need, now_ms, put, add)) is None:
             return None
         guards.append(guard)
+    if level.slot_limits and takers:
+        if (free := take_slots(level, image, takers, now_ms, put, add)) is None:
+            return None
+        guards += free
     if add and now_ms > image[NEWEST]:
         put[NEWEST] = now_ms
     if add and level.usage_days:

@@ -6,6 +6,7 @@ l_{limit}_so          1 for a soft limit
 l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
 l_{limit}_al          thresholds that are announced, e.g. 0.8,0.95
 l_{limit}_sc          the schedule: its entries, with ; between them
+l_{limit}_tl|mh       time to live and longest hold of a slot in seconds, of a concurrency limit only
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
@@ -21,7 +22,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
-from ..core.limit import Limit, read_schedule, whole
+from ..core.limit import Limit, whole
+from ..core.limit_parts import read_schedule
 from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 VERSION = "config_version"
 _FIELDS = ("cp", "ra", "rp")
-FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
+FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
 
 
@@ -71,6 +73,10 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
             put[attribute(limit.name, "al")] = ",".join(map(repr, limit.alerts))
         if limit.schedule:
             put[attribute(limit.name, "sc")] = ";".join(entry.text for entry in limit.schedule)
+        if limit.ttl:
+            put[attribute(limit.name, "tl")] = limit.ttl
+        if limit.max_hold:
+            put[attribute(limit.name, "mh")] = limit.max_hold
     return put
 
 
@@ -89,6 +95,8 @@ def _decode_limit(name: str, image: Image) -> Limit:
         tuple([(priority, float(part)) for priority, _, part in pairs]),
         tuple(map(float, alerts.split(","))) if alerts else (),
         read_schedule(schedule.split(";")) if schedule else (),
+        image.get(prefix + "tl", 0),
+        image.get(prefix + "mh", 0),
     )
 
 

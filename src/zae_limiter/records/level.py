@@ -10,6 +10,7 @@ from ..core.alerts import Marks
 from ..core.bucket import Rule
 from ..core.draw import SOFT
 from ..core.names import FIRST_USE
+from ..core.slots import SlotLimit
 from . import keys
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class TokenLimits(dict[str, TokenLimit]):
 class Level(NamedTuple):
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
-    ``token_limits`` are the rates and quotas among the limits (`token_limits_for`).
+    ``token_limits`` are the rates and quotas among the limits (`token_limits_for`), ``slot_limits`` the others.
     ``version`` is that of the config the limits come from (None: the caller passed the limits).
     ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
@@ -126,6 +127,7 @@ class Level(NamedTuple):
     bypassed: bool = False
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
     in_force: tuple[int, int] = (0, 2**62)
+    slot_limits: Mapping[str, SlotLimit] = MappingProxyType({})
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
@@ -140,7 +142,7 @@ class Level(NamedTuple):
 
     def charges(self, cost: Mapping[str, int]) -> bool:
         """Return whether something of a cost is taken here."""
-        return any(cost.get(name) for name in self.token_limits)
+        return any(cost.get(name) for name in (*self.token_limits, *self.slot_limits))
 
     def token_limits_of(self, image: Image) -> TokenLimits:
         """Return the limits with the share and the windows that the record has by its own account."""
@@ -151,6 +153,34 @@ class Level(NamedTuple):
         if not entries.first_use:
             return entries
         return TokenLimits({name: entry.begin(image.get(entry.ws)) for name, entry in entries.items()})
+
+    def capacities(self) -> dict[str, int]:
+        """Return by limit what the whole bucket can hold, in thousandths of tokens and slots."""
+        capacities = {name: entry.rule.capacity for name, entry in self.token_limits.items()}
+        return capacities | {name: limit.rule.capacity for name, limit in self.slot_limits.items()}
+
+    def overdrafts(self) -> dict[str, str]:
+        """Return by limit that never refuses the attribute that counts what was taken beyond it."""
+        found = {name: entry.ov for name, entry in self.token_limits.items() if entry.ov}
+        return found | {name: attribute(name, "ov") for name, limit in self.slot_limits.items() if limit.soft}
+
+    @property
+    def may_overdraw(self) -> bool:
+        """Whether one of the limits never refuses."""
+        return self.token_limits.soft or any(limit.soft for limit in self.slot_limits.values())
+
+    def least(self, image: Image | None = None) -> dict[str, int]:
+        """Return by limit what a request has to leave of the whole bucket, or of the share that ``image`` is."""
+        tokens = self.token_limits if image is None else self.token_limits_of(image)
+        least = {name: entry.least for name, entry in tokens.items()}
+        return least | {name: limit.least_milli for name, limit in self.slot_limits_of(image).items()}
+
+    def slot_limits_of(self, image: Image | None) -> Mapping[str, SlotLimit]:
+        """Return the concurrency limits with the share that the record has by its own account."""
+        count = 1 if image is None else image.get(SHARDS, 1)
+        if count == 1 or not self.slot_limits:
+            return self.slot_limits
+        return {name: limit.share(self.shard, count) for name, limit in self.slot_limits.items()}
 
 
 _FIELDS = ("tk", "tc", "cr", "hi", "ca", "ws", "cp", "ra", "rp")
@@ -174,6 +204,8 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
     """Return the rates and quotas of some limits by name: one object for all levels that have the same."""
     entries: dict[str, TokenLimit] = {}
     for limit in limits:
+        if limit.is_concurrency:
+            continue
         rule = Rule.of(limit)
         tk, tc, cr, hi, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
         shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
@@ -188,9 +220,19 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
 
 
 @lru_cache(maxsize=1024)
+def slot_limits_for(
+    limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False
+) -> Mapping[str, SlotLimit]:
+    """Return the concurrency limits among some limits by name: one object for all levels that have the same."""
+    return {limit.name: SlotLimit.of(limit, priority, bypassed) for limit in limits if limit.is_concurrency}
+
+
+@lru_cache(maxsize=1024)
 def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> TokenLimits:
     shares = {}
     for limit in limits:
+        if limit.is_concurrency:
+            continue
         entry = token_limits_for(limits, priority, bypassed)[limit.name]
         rule = entry.rule.share(shard, count)
         least = entry.least if entry.least <= 0 else (entry.least + shard) // count

@@ -15,14 +15,16 @@ from .bucket import carry_over, full_at, latest_instant, stored_names, stored_ru
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
+from .slots import drop_expired_slots, put_shapes, take_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..core.borders import Carried
     from ..core.bucket import Rule
     from ..core.credit import HeldLots
     from .algebra import Key
+    from .slots import Taker
 
 Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
 """The guards, puts and adds of a write that is being put together."""
@@ -35,11 +37,13 @@ def reshape(
     now_ms: int,
     changes: int = 1,
     spends_credits: bool = True,
+    takers: Sequence[Taker] = (),
 ) -> Write | None:
     """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
 
-    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again. Credit that has
-    expired is dropped; what an allowance does not have is taken from credits if ``spends_credits``.
+    The anchor strictly grows, so that whoever still holds the old one loses the race and looks again. Credit and slots
+    that have expired are dropped; what an allowance does not have is taken from credits if ``spends_credits``.
+    ``takers`` are those for whom slots are taken.
     """
     rf, has_lots = image[ANCHOR], CREDITS in image and spends_credits and not level.bypassed
     now_ms = latest_instant(image, now_ms)
@@ -63,6 +67,13 @@ def reshape(
             return None
     for name in stored_names(image) - level.token_limits.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
+    unheld, gone_slots = drop_expired_slots(image, now_ms)
+    guards += unheld
+    put_shapes(level, image, put)
+    if takers:
+        if (free := take_slots(level, image, takers, now_ms, put, add)) is None:
+            return None
+        guards += free
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
@@ -70,6 +81,7 @@ def reshape(
     gone = tuple(attr for entry in level.token_limits.values() for attr in entry.unused if attr in image)
     remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
+    remove += tuple([attr for attr in gone_slots if attr not in put])
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 

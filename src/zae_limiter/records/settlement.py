@@ -15,13 +15,15 @@ from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
 from .lots import parse_lot
 from .reshaping import keep_in_debt
+from .slots import release_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from .level import Level
+    from .slots import TakenSlot
 
 _NOTHING: dict[str, int] = {}
 
@@ -101,6 +103,7 @@ def settle(
     more_back: Mapping[str, int] = _NOTHING,
     made_up: Mapping[str, int] = _NOTHING,
     lots: SpentLots = (),
+    slots: Sequence[TakenSlot] = (),
 ) -> SettlementWrite:
     """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
@@ -110,7 +113,7 @@ def settle(
     only the consumption is counted. ``more_back`` is given back besides, without being taken off the consumption.
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
     settlement counts for: below 0 where grants are undone that nobody was given. ``lots`` is the part of what is given
-    back that goes to credits.
+    back that goes to credits, ``slots`` are those that come back.
     """
     draft = SettlementDraft(level, image, charge)
     instant = max(latest_instant(image, now_ms), charge.instant_ms)
@@ -132,11 +135,15 @@ def settle(
         back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
         if back:
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
+    freed = release_slots(image, slots, now_ms, counts=changes > 0)
+    draft.guards += freed.guards
+    draft.add |= freed.add
     if level.usage_days and HOUR_END in image and draft.add:
         draft.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, draft.put, draft.add)
-    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
+    expires_ms = now_ms + level.lifetime_ms
+    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, freed.remove, expires_ms, seen=image)
     return SettlementWrite(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 

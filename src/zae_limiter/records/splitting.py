@@ -18,6 +18,7 @@ from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity, index_attributes
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
+from .slots import count_slots, move_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MAX_SHARDS = 256
 _UPPER_DRAWS = 10**6
 """Added to the new shard's count, so that it agrees with no charge that was made before the split."""
+SLOTS_PER_RECORD = 10
+"""With so many taken slots a record of two more limits still fits 1 KB, which DynamoDB bills as one unit."""
 _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
@@ -34,10 +37,15 @@ _REQUESTS = 4
 def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
-    entries = level.token_limits
+    capacities = level.capacities()
     return count <= MAX_SHARDS and all(
-        _REQUESTS * need * count <= entries[name].rule.capacity for name, need in cost.items() if name in entries
+        _REQUESTS * cost.get(name, 0) * count <= capacity for name, capacity in capacities.items()
     )
+
+
+def is_large(image: Image) -> bool:
+    """Return whether a shard has so many slots taken that it does not fit one unit of writing any more."""
+    return count_slots(image) > SLOTS_PER_RECORD
 
 
 def split(level: Level, image: Image, now_ms: int) -> list[Write]:
@@ -78,8 +86,11 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         born |= {attr: image[attr] for field in ("ca", "ws") if (attr := attribute(name, field)) in image}
         born[cr] = credited - credited // 2 - between(whole.share(sibling.shard, 2 * count), anchor, now_ms)
         born |= {tk: gift, tc: 0, hi: upper_draws + _UPPER_DRAWS}
+    moved = move_slots(level.at(level.shard, count), sibling, image)
+    guards += moved.guards
+    born |= moved.born
     kept = NEVER if TTL in image else None
     return [
-        Write(level.key, tuple(guards), put, add, expires_at_ms=kept),
+        Write(level.key, tuple(guards), put, add, moved.remove, expires_at_ms=kept),
         Write(sibling.key, (), born, expires_at_ms=NEVER),
     ]

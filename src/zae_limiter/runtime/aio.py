@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,8 +51,60 @@ class LoopSignal:
         return self._future.done()
 
 
+class TaskCaller:
+    """A task that has called."""
+
+    __slots__ = ("_cancelled", "_loop", "_task")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._cancelled = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its loop was closed."""
+        return self._loop.is_closed()
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Do it in the loop of the task, as soon as that is free."""
+        with contextlib.suppress(RuntimeError):  # it was closed
+            self._loop.call_soon_threadsafe(work)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
+        """Run it in the loop of the task, from another thread. Raise TimeoutError if it takes too long."""
+        if self._loop.is_closed():
+            return
+        running = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            running.result(timeout)
+        finally:
+            running.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the task, as soon as its loop is free."""
+        self.call(self._cancel)
+
+    def _cancel(self) -> None:
+        self._cancelled = self._task is not None and self._task.cancel()
+
+    def has_cancelled(self, error: BaseException) -> bool:
+        """Return whether it was cancelled here, and by nobody else; then it is not cancelled any more."""
+        if not self._cancelled or not isinstance(error, asyncio.CancelledError) or self._task is None:
+            return False
+        self._cancelled = False
+        return self._task.uncancel() == 0
+
+
 class AsyncioRuntime:
     """Waits by suspending the running task."""
+
+    can_cancel = True
+
+    def caller(self) -> TaskCaller:
+        """Return the running task. Raise RuntimeError unless a task of asyncio is running."""
+        self.check_running()
+        return TaskCaller()
 
     def scope(self) -> object:
         """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""

@@ -39,8 +39,38 @@ class ThreadSignal:
         return self._event.wait(timeout)
 
 
+class ThreadCaller:
+    """A thread that has called. Nobody can interrupt it."""
+
+    is_gone = False
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Do it here and now."""
+        work()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
+        """Run it here and now."""
+        run(work())
+
+    def cancel(self) -> None:
+        """Do nothing."""
+
+    def has_cancelled(self, error: BaseException) -> bool:
+        """Return False: a thread cannot be cancelled."""
+        return False
+
+
+_CALLER = ThreadCaller()
+
+
 class BlockingRuntime:
     """Waits by blocking the calling thread."""
+
+    can_cancel = False
+
+    def caller(self) -> ThreadCaller:
+        """Return what stands for any thread."""
+        return _CALLER
 
     def scope(self) -> object:
         """Return the scope that all threads share."""

@@ -25,6 +25,26 @@ def has_ended(scope: object) -> bool:
     return bool(getattr(scope, "is_closed", bool)())
 
 
+class Caller(Protocol):
+    """The task or thread that has called, as others can reach it."""
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Have something done where the caller lives: in its event loop, soon; else here and now. From any thread."""
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
+        """Run a coroutine where the caller lives, from another thread. Raise TimeoutError if it takes longer."""
+
+    def cancel(self) -> None:
+        """Cancel the caller, from any thread. Has no effect where nobody can be cancelled."""
+
+    def has_cancelled(self, error: BaseException) -> bool:
+        """Return whether ``error`` is the end of the caller by `cancel` and by nothing else; then it is undone."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it cannot end any lease any more: its event loop was closed."""
+
+
 class Runtime(Protocol):
     """Everything that the use cases need in order to wait."""
 
@@ -39,6 +59,13 @@ class Runtime(Protocol):
 
     def new_signal(self) -> Signal:
         """Return a new signal for one waiter."""
+
+    def caller(self) -> Caller:
+        """Return the task or thread that calls."""
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether callers can be cancelled."""
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
         """Return what runs ``work`` to its end although the caller is cancelled; the cancellation follows then.

@@ -90,6 +90,14 @@ class UpdatesInPlace(Protocol):
 
 
 @runtime_checkable
+class ServesThreads(Protocol):
+    """An extra ability of a store for event loops: it makes another one of the same records that any thread can use."""
+
+    def for_threads(self) -> Store:
+        """Return a new store of the same records whose coroutines never suspend. Whoever asks for it closes it."""
+
+
+@runtime_checkable
 class Preparable(Protocol):
     """An extra ability of a store that has to find something, e.g. credentials, before it can be asked.
 

@@ -265,6 +265,10 @@ class AsyncSqliteStore(SqliteStore):
     _pool: ThreadPoolExecutor | None = None
     _pid = 0
 
+    def for_threads(self) -> SqliteStore:
+        """Return a store of the same file for any thread."""
+        return SqliteStore(self.path, self.clock, self.timeout, self.capabilities.usage_retention_days)
+
     async def close(self) -> None:
         """Close the connection and end the thread."""
         await self._submit(self._close)

@@ -52,7 +52,8 @@ class SyncRateLimiter(SyncOperations):
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
     ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
-    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick.
+    `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick. ``on_lost`` is
+    the one of `acquire` for calls that state none.
     ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
     for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
     and those that have no effect are told by a `DeprecationWarning`.
@@ -78,6 +79,7 @@ class SyncRateLimiter(SyncOperations):
         atomic: bool = False,
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
+        on_lost: Callable[[SyncLease], object] | None = None,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
@@ -99,6 +101,7 @@ class SyncRateLimiter(SyncOperations):
             atomic=atomic,
             observer=observer,
             on_alert=on_alert,
+            on_lost=on_lost,
             **earlier,
         )
         self._options = self._inner.options
@@ -130,6 +133,8 @@ class SyncRateLimiter(SyncOperations):
         priority: str | None = None,
         *,
         also: Mapping[str, Mapping[str, int]] | None = None,
+        holder: str | None = None,
+        on_lost: Callable[[SyncLease], object] | None = None,
         use_stored_limits: bool = False,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
@@ -139,6 +144,11 @@ class SyncRateLimiter(SyncOperations):
         ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
         them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched. ``use_stored_limits`` has no effect: they are used where ``limits`` are not given.
+
+        A slot of every concurrency limit is taken, also if ``consume`` does not name it, and held until the lease ends.
+        ``holder`` is a name that is shown with it. ``on_lost`` is called with the lease if the slot is lost (it was not
+        renewed in time, or an operator has freed it); ``"cancel"`` cancels the task, and the block raises
+        `SlotLostError`.
 
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
@@ -153,7 +163,7 @@ class SyncRateLimiter(SyncOperations):
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
             if len(costs) > 1:
                 return SyncJointLease(self._inner, entity_id, costs, options)
             ((name, cost),) = costs.items()
@@ -161,8 +171,9 @@ class SyncRateLimiter(SyncOperations):
         cost = check_amounts("consume", consume)
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
-        if not (is_usual and timeout is None and atomic is None and priority is None):
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority)
+        is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
+        if not is_usual or priority is not None:
+            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(

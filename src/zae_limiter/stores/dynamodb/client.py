@@ -165,6 +165,12 @@ class Client:
         self._credentials = CredentialSource(self._session, local=lambda: self.settings.is_local, timer=self._timer)
         self.identity = CallerIdentity(self._ask_identity, sockets, self._timer)
 
+    def for_threads(self) -> Client:
+        """Return another client of the table for any thread; clock and counters are the same."""
+        client = Client(self.options, blocking=True, timer=self._timer, chance=self._chance)
+        client.clock, client.stats = self.clock, self.stats
+        return client
+
     @property
     def settings(self) -> Settings:
         """Region and endpoint, resolved on first use."""

@@ -52,6 +52,10 @@ class DynamoStore:
         self.stack_name = client.table
         self.prepare = client.prepare
 
+    def for_threads(self) -> DynamoStore:
+        """Return another store of the table for any thread."""
+        return DynamoStore(self.client.for_threads(), self.clock)
+
     @property
     def region(self) -> str | None:
         """Return the region; None while it has not been looked up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.errors import CorruptRecordError, InfrastructureError
@@ -23,7 +24,7 @@ from .resp import COMMIT, SWAP, pack_arguments
 from .topology import open_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...clock import Clock
     from ...core.reports import BackendStats
@@ -74,6 +75,11 @@ class RedisStore:
         self._tell_at = 0.0 if self._own_time else math.inf
         """When the server is asked for its time again, by the monotonic clock."""
         self._sweeper = index.Sweeper(client, layout, self.clock, self.now)
+        self._open_for_threads: Callable[[], RedisStore] | None = None
+
+    def for_threads(self) -> RedisStore:
+        """Return a store of the same records for any thread; this one if it is such a store."""
+        return self if self._open_for_threads is None else self._open_for_threads()
 
     def now(self) -> str:
         """Return the instant by which records expire, as the scripts take it: empty for the server's own time."""
@@ -282,4 +288,7 @@ def open_redis(
     client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
     layout = Layout(settings.prefix, CLUSTER_CELLS if settings.kind == "cluster" else 1)
     server_clock = ServerClock("Redis", host_clock, (SINGLE if layout.cells == 1 else CLUSTER).name)
-    return RedisStore(client, layout, server_clock, clock, settings.usage_retention_days)
+    store = RedisStore(client, layout, server_clock, clock, settings.usage_retention_days)
+    if not blocking:
+        store._open_for_threads = partial(open_redis, settings, blocking=True, host_clock=host_clock, clock=clock)
+    return store

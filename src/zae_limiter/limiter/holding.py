@@ -1,0 +1,242 @@
+"""Holding slots: those that the leases of one limiter have are renewed until the leases end.
+
+A slot is taken for a time to live. After a third of that all slots in one record are renewed by one write, whatever the
+number of leases. Slots of a lease that was forgotten (nobody refers to it any more, or its event loop was closed) are
+left to expire. A child process renews and frees nothing of its parent's.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI
+from ..core.errors import ZAELimiterError
+from ..forks import after_fork, protect
+from ..logs import SLOT_LOST, tell
+from ..records import ledger, pressure
+from ..records.algebra import Committed, Write
+from ..records.level import SHARDS
+from ..records.slots import renew_slots
+from ..runtime.blocking import run
+from ..runtime.housekeeper import HOUSEKEEPER
+from ..runtime.retries import tries
+from ..stores.port import Preparable, ServesThreads
+from .chain import LevelShard
+
+if TYPE_CHECKING:
+    from ..records.algebra import Image, Key
+    from ..records.ledger import BucketChange
+    from ..records.slots import TakenSlot
+    from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
+    from ..stores.port import Store
+    from .grant import Grant
+    from .lease_core import LeaseCore
+
+_RENEWALS = 3
+"""How often a slot is renewed within its time to live."""
+_RETRIES = 12
+"""How often within a time to live a renewal is tried again that has failed."""
+
+
+@dataclass(slots=True)
+class HeldRecord:
+    """The slots that are held in one record, each with the lease that holds it; and when they are renewed next."""
+
+    shard: LevelShard
+    due_ms: int
+    slots: dict[TakenSlot, weakref.ref[LeaseCore]] = field(default_factory=dict)
+
+    @property
+    def shortest_ttl_ms(self) -> int:
+        """The shortest time to live among the slots."""
+        return min([slot.ttl_ms for slot in tuple(self.slots)], default=MILLI)
+
+
+class Holdings:
+    """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
+
+    def __init__(self, backend: Backend, store: Store) -> None:
+        self._backend = backend
+        self._store = store
+        self._lock = threading.RLock()
+        self._records: dict[Key, HeldRecord] = {}
+        self._thread_store: Store | None = None
+        self._closed = False
+        protect(self._lock)
+        after_fork(self._forget)
+
+    def __len__(self) -> int:
+        """Return how many slots are held."""
+        return sum(len(record.slots) for record in tuple(self._records.values()))
+
+    def hold(self, lease: LeaseCore, grant: Grant) -> bool:
+        """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
+        taken = [(part.shard, part.slots) for part in grant.parts or () if part.slots]
+        for shard, slots in taken:
+            due_ms = grant.now_ms + min(slot.ttl_ms for slot in slots) // _RENEWALS
+            self._add(shard, dict.fromkeys(slots, weakref.ref(lease)), due_ms)
+        return bool(taken)
+
+    def let_go(self, slots: Iterable[TakenSlot]) -> None:
+        """Renew slots no more."""
+        with self._lock:
+            for slot in slots:
+                for record in self._records.values():
+                    record.slots.pop(slot, None)
+            for key in [key for key, record in self._records.items() if not record.slots]:
+                del self._records[key]
+
+    def close(self) -> None:
+        """Renew nothing any more: slots of leases that are still open come back within their time to live."""
+        self._closed = True
+        HOUSEKEEPER.cancel(self._renew_in_thread)
+        store, self._thread_store = self._thread_store, None
+        if store is not None:
+            run(store.close())
+
+    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[LeaseCore]], due_ms: int) -> None:
+        with self._lock:
+            record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
+            record.due_ms = min(record.due_ms, due_ms)
+            record.slots |= slots
+        if not self._closed:
+            HOUSEKEEPER.schedule(self._renew_in_thread, self._seconds_until(due_ms))
+
+    def _seconds_until(self, instant_ms: int) -> float:
+        return max(0, instant_ms - self._backend.clock.now_ms()) / MILLI
+
+    def _forget(self) -> None:
+        """Let go of all slots in a child process: they are the parent's."""
+        for record in self._records.values():
+            for slot in record.slots:
+                slot.ended = True
+        self._records, self._thread_store = {}, None
+
+    # Renewing.
+
+    def _renew_in_thread(self) -> float | None:
+        """Renew what is due, in the housekeeper's thread. Return the seconds until more is due; None if nothing is."""
+        store = self._find_thread_store()
+        if store is not None:
+            run(self.renew_due(store))
+        else:
+            self._renew_in_loop()
+        due_ms = min([record.due_ms for record in tuple(self._records.values())], default=None)
+        return None if due_ms is None else self._seconds_until(due_ms)
+
+    def _find_thread_store(self) -> Store | None:
+        """Return a store that this thread can use; None if only an event loop can use it."""
+        if self._store.capabilities.instant or not self._backend.runtime.can_cancel:
+            return self._backend.store
+        if self._thread_store is None and isinstance(self._store, ServesThreads):
+            store = self._store.for_threads()
+            if isinstance(store, Preparable):
+                run(store.prepare())
+            self._thread_store = store
+        return self._thread_store
+
+    def _renew_in_loop(self) -> None:
+        """Renew what is due in the event loop of a lease, and wait for it."""
+        leases = [lease() for record in tuple(self._records.values()) for lease in tuple(record.slots.values())]
+        callers = [lease.caller for lease in leases if lease is not None and not lease.is_forsaken]
+        caller = next(filter(None, callers), None)
+        if caller is not None:
+            caller.run(partial(self.renew_due, self._backend.store), self._backend.timeout)
+        else:
+            self._drop_expired(tuple(self._records.values()))
+
+    async def renew_due(self, store: Store) -> None:
+        """Renew all slots of every record that is due, each record by one write."""
+        now_ms = self._backend.clock.now_ms()
+        due = [record for record in tuple(self._records.values()) if record.due_ms <= now_ms]
+        for record in due:
+            ttl_ms = record.shortest_ttl_ms
+            deadline = self._backend.deadline(min(self._backend.timeout, ttl_ms / _RENEWALS / MILLI))
+            pause_ms = ttl_ms // _RENEWALS
+            try:
+                await self._renew(record, store, deadline)
+            except ZAELimiterError:  # it is tried again until the slots have expired
+                pause_ms = ttl_ms // _RETRIES
+                self._drop_expired([record])
+            record.due_ms = now_ms + pause_ms
+
+    async def _renew(self, record: HeldRecord, store: Store, deadline: Deadline) -> None:
+        """Renew the slots of a record, and tell the leases of those that are lost."""
+        image = record.shard.seen.image
+        if image is None or not all(slot.is_ours(image) for slot in tuple(record.slots)):
+            image = await self._look(record, store, deadline)  # what was last seen may be older than the slots
+        for _ in tries(record.shard.level.key.pk):
+            if image is not None and image.get(SHARDS, 1) > record.shard.level.shard_count:
+                self._follow_split(record, image)
+            self._drop_expired([record])
+            held, now_ms = tuple(record.slots), self._backend.clock.now_ms()
+            mine = [slot for slot in held if image is not None and slot.is_ours(image)]
+            self._lose(record, [slot for slot in held if slot not in mine])
+            due = [slot for slot in mine if slot.renewed_until(now_ms) > slot.until_ms]
+            if image is None or not due:
+                return
+            change = self._plan(record, image, due, now_ms)
+            outcome = await store.commit([change.write, *change.accruals], timeout=deadline.left())
+            if isinstance(outcome, Committed):
+                record.shard.show(outcome.images[0], now_ms)
+                for slot in due:
+                    slot.until_ms, slot.counted_ms = slot.renewed_until(now_ms), now_ms
+                return
+            image = outcome.images.get(change.write.key)
+            record.shard.show(image, now_ms)
+
+    async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
+        """Read a record."""
+        (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
+        record.shard.show(image, self._backend.clock.now_ms())
+        return image
+
+    def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
+        level, (guards, put, add, *_) = record.shard.level, renew_slots(image, slots, now_ms)
+        if level.partition_writes:
+            pressure.count(level, image, now_ms, put, add)
+        lasts = level.lifetime_ms and image.get(SHARDS, 1) == 1
+        write = Write(level.key, guards, put, add, (), now_ms + level.lifetime_ms if lasts else None, seen=image)
+        return ledger.with_usage(level, image, write, now_ms)
+
+    def _follow_split(self, record: HeldRecord, image: Image) -> None:
+        """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""
+        level, seen = record.shard
+        count = level.shard_count
+        while count < image[SHARDS]:
+            sibling, count = level.at(level.shard + count, 2 * count), 2 * count
+            with self._lock:
+                moved = {slot: ref for slot, ref in record.slots.items() if slot.is_in_shard(sibling.shard, count)}
+                for slot in moved:
+                    del record.slots[slot]
+            if moved:
+                self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
+        record.shard = LevelShard(level.at(level.shard, count), seen)
+
+    def _drop_expired(self, records: Iterable[HeldRecord]) -> None:
+        """Let go of slots whose leases are gone, and tell the leases of those that have expired."""
+        now_ms = self._backend.clock.now_ms()
+        for record in records:
+            held = [(slot, ref()) for slot, ref in tuple(record.slots.items())]
+            self.let_go([slot for slot, lease in held if slot.ended or lease is None or lease.is_forsaken])
+            self._lose(record, [slot for slot, _ in held if slot.until_ms <= now_ms])
+
+    def _lose(self, record: HeldRecord, slots: Sequence[TakenSlot]) -> None:
+        """Let go of slots that others may have by now, and tell their leases; what was let go before is not lost."""
+        with self._lock:
+            lost = [(slot, record.slots[slot]()) for slot in slots if slot in record.slots]
+            for slot, _ in lost:
+                slot.lost = slot.ended = True
+        if lost:
+            self.let_go([slot for slot, _ in lost])
+        for slot, lease in lost:
+            if lease is not None:
+                message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
+                tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
+                lease._tell_lost()

@@ -1,0 +1,307 @@
+"""The slots of a bucket: which are taken, until when and by whom.
+
+    sl                    present where the bucket has concurrency limits
+    b_{limit}_cp|tl       the slots of the whole limit, in thousandths, and the time to live of one, ms
+    b_{limit}_tn          how often slots were taken
+    b_{limit}_tc          for how long slots were held, ms; so the whole tokens of it are seconds
+    b_{limit}_ov          how many were taken beyond a soft limit, in thousandths; missing: none
+    b_{limit}_pk          the most that were in flight in the open hour, as far as a write has seen
+    s_{limit}_{number}    the instant until which the slot is taken, ms; missing: it is free
+    f_{limit}_{number}    its fence: since when it is held, a random number and, if given, the holder's name
+
+Taking a slot is guarded by its being free, so that takers of different slots do not collide. Renewing and releasing it
+are guarded by the fence alone: a holder that lost its slot cannot touch what its successor has. What is renewed or
+released at the same moment commutes with all else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..core.bucket import MILLI
+from ..core.slots import in_shard
+from .algebra import MISSING_OR_AT_MOST
+from .level import attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..core.slots import SlotLimit
+    from .algebra import Guards, Image
+    from .level import Level
+
+SLOTS = "sl"
+UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
+_FAR = 2**62
+
+
+class Taker(NamedTuple):
+    """One of those who are served by a write: what it costs, and the name that it gives itself."""
+
+    cost: Mapping[str, int]
+    holder: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class TakenSlot:
+    """A slot that was taken for a lease.
+
+    ``counted_ms`` is the instant up to which its time is in the usage. ``ended`` says that it is not held any more,
+    ``lost`` that this was not by the wish of its holder.
+    """
+
+    limit_name: str
+    number: int
+    fence: str
+    since_ms: int
+    until_ms: int
+    ttl_ms: int
+    max_hold_ms: int
+    counted_ms: int
+    ended: bool = False
+    lost: bool = False
+
+    @property
+    def until_attr(self) -> str:
+        """The attribute of the instant until which it is taken."""
+        return f"{UNTIL_PREFIX}{self.limit_name}_{self.number}"
+
+    @property
+    def fence_attr(self) -> str:
+        """The attribute of its fence."""
+        return f"{FENCE_PREFIX}{self.limit_name}_{self.number}"
+
+    @property
+    def last_ms(self) -> int | None:
+        """The instant beyond which it is not renewed; None where there is none."""
+        return self.since_ms + self.max_hold_ms if self.max_hold_ms else None
+
+    def renewed_until(self, now_ms: int) -> int:
+        """Return until when it is taken if it is renewed at ``now_ms``."""
+        until_ms = max(self.until_ms, now_ms + self.ttl_ms)
+        return until_ms if self.last_ms is None else min(until_ms, self.last_ms)
+
+    def is_in_shard(self, shard: int, count: int) -> bool:
+        """Return whether a shard of so many has it."""
+        return in_shard(self.number, shard, count)
+
+    def is_ours(self, image: Image) -> bool:
+        """Return whether a bucket still has it as this lease took it."""
+        return bool(image.get(self.fence_attr) == self.fence)
+
+
+def new_fence(now_ms: int, holder: str) -> str:
+    """Return a fence that no other holder has."""
+    since = f"{now_ms:x}.{os.urandom(4).hex()}"
+    return f"{since}.{holder}" if holder else since
+
+
+def parse_fence(fence: str) -> tuple[int, str]:
+    """Return since when a slot is held, and the name of its holder. Raise ValueError for what is no fence."""
+    since, _, rest = fence.partition(".")
+    return int(since, 16), rest.partition(".")[2]
+
+
+def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
+    """Iterate over the slots in a bucket: limit, number, and the attribute of the instant."""
+    for attr in image:
+        if attr.startswith(UNTIL_PREFIX):
+            limit_name, _, number = attr[2:].rpartition("_")
+            yield limit_name, int(number), attr
+
+
+def is_sound(attr: str, value: object) -> bool:
+    """Return whether the value of an attribute is sound, as far as it is one of a slot."""
+    try:
+        if attr.startswith(UNTIL_PREFIX):
+            return type(value) is int and 0 <= value < _FAR and int(attr.rpartition("_")[2]) >= 0
+        return not attr.startswith(FENCE_PREFIX) or (isinstance(value, str) and parse_fence(value)[0] >= 0)
+    except ValueError:
+        return False
+
+
+def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
+    """Return by limit the slots that are taken at ``now_ms``, and until when."""
+    found: dict[str, dict[int, int]] = {}
+    if image is not None and SLOTS in image:
+        for limit_name, number, attr in slot_attributes(image):
+            if image[attr] > now_ms:
+                found.setdefault(limit_name, {})[number] = image[attr]
+    return found
+
+
+def count_slots(image: Image) -> int:
+    """Return how many slots of a bucket are kept in its record."""
+    return sum(attr.startswith(UNTIL_PREFIX) for attr in image) if SLOTS in image else 0
+
+
+def last_until(image: Image) -> int:
+    """Return the instant from which no slot of a bucket is taken; 0 if none is."""
+    return max((image[attr] for _, _, attr in slot_attributes(image)), default=0) if SLOTS in image else 0
+
+
+def without_slots(image: Image) -> tuple[str, ...]:
+    """Return the attributes of a bucket but for those of its slots."""
+    return tuple([attr for attr in image if not attr.startswith((UNTIL_PREFIX, FENCE_PREFIX))])
+
+
+def concurrency_limits(attrs: Sequence[str]) -> set[str]:
+    """Return the names of the concurrency limits that a bucket with these attributes has."""
+    return {attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tl")}
+
+
+def shape_of(limit: SlotLimit) -> dict[str, int]:
+    """Return the attributes by which a bucket states a whole limit."""
+    return {attribute(limit.name, "cp"): limit.slots * MILLI, attribute(limit.name, "tl"): limit.ttl_ms}
+
+
+def states_slots(level: Level, image: Image) -> bool:
+    """Return whether a bucket states the concurrency limits of a level."""
+    shapes = map(shape_of, level.slot_limits.values())
+    return all(image.get(attr) == value for shape in shapes for attr, value in shape.items())
+
+
+def put_shapes(level: Level, image: Image, put: dict[str, Any]) -> None:
+    """Note in what a write puts that a bucket states the concurrency limits of a level from now on."""
+    for name, limit in level.slot_limits.items():
+        put |= {SLOTS: 1, **shape_of(limit)}
+        put |= {attr: 0 for field in ("tn", "tc", "pk") if (attr := attribute(name, field)) not in image}
+
+
+def take_slots(
+    level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int, put: dict[str, Any], add: dict[str, int]
+) -> Guards | None:
+    """Take the slots of those who are served by a write to a bucket last seen as ``image``, by chance among the free.
+
+    Note the change in what the write puts and adds, and return the guards that it needs; None if there are too few.
+    """
+    guards: list[tuple[str, str, Any]] = []
+    taken = find_taken(image, now_ms)
+    for name, limit in level.slot_limits_of(image).items():
+        holders = [taker.holder for taker in takers for _ in range(taker.cost.get(name, 0) // MILLI)]
+        if not holders:
+            continue
+        held = taken.get(name, {})
+        numbers = _choose(limit.find_free(held), len(holders))
+        beyond = len(holders) - len(numbers)
+        if beyond and not limit.soft:
+            return None
+        if beyond:
+            numbers += _choose(limit.find_beyond(held), beyond)
+            add[attribute(name, "ov")] = beyond * MILLI
+        for number, holder in zip(numbers, holders, strict=False):
+            until_attr = f"{UNTIL_PREFIX}{name}_{number}"
+            guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
+            put[until_attr] = now_ms + limit.ttl_ms
+            put[f"{FENCE_PREFIX}{name}_{number}"] = new_fence(now_ms, holder)
+        add[attribute(name, "tn")] = len(holders)
+        note_peak(image, name, len(held) + len(holders), put)
+    return tuple(guards)
+
+
+def note_peak(image: Image | None, name: str, in_flight: int, put: dict[str, Any]) -> None:
+    """Note in what a write puts how many are in flight, if they are more than in the open hour before."""
+    pk = attribute(name, "pk")
+    if in_flight > (0 if image is None else image.get(pk, 0)):
+        put[pk] = in_flight
+
+
+def _choose(numbers: list[int], count: int) -> list[int]:
+    """Return so many of the numbers by chance, all of them if there are fewer."""
+    from random import sample  # on first use: it brings a lot along
+
+    return sample(numbers, min(count, len(numbers)))
+
+
+def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
+    """Return the slots that a write to the bucket of a level takes, in the order of those it serves."""
+    found = []
+    for attr, fence in put.items():
+        if attr.startswith(FENCE_PREFIX):
+            name, _, number = attr[2:].rpartition("_")
+            limit = level.slot_limits[name]
+            since_ms, until_ms = parse_fence(fence)[0], put[f"{UNTIL_PREFIX}{name}_{number}"]
+            times = (since_ms, until_ms, limit.ttl_ms, limit.max_hold_ms, since_ms)
+            found.append(TakenSlot(name, int(number), fence, *times))
+    return tuple(found)
+
+
+class SlotChanges(NamedTuple):
+    """What a write does to slots that a lease holds, and which of them are not its own any more."""
+
+    guards: Guards
+    put: dict[str, int]
+    add: dict[str, int]
+    remove: tuple[str, ...]
+    lost: tuple[TakenSlot, ...]
+
+
+def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
+    """Return what frees slots in a bucket seen as ``image``. What is not ours any more is left alone.
+
+    ``counts``: whether the time for which they were held is usage; not of a grant that is undone.
+    """
+    mine = [slot for slot in slots if slot.is_ours(image)]
+    add: dict[str, int] = {}
+    for slot in mine if counts else ():
+        _count_time(slot, now_ms, add)
+    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
+    remove = tuple([attr for slot in mine for attr in (slot.until_attr, slot.fence_attr)])
+    return SlotChanges(guards, {}, add, remove, tuple([slot for slot in slots if slot not in mine]))
+
+
+def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
+    """Return what holds slots in a bucket seen as ``image`` for another time to live."""
+    mine = [slot for slot in slots if slot.is_ours(image)]
+    add: dict[str, int] = {}
+    for slot in mine:
+        _count_time(slot, now_ms, add)
+    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
+    put = {slot.until_attr: slot.renewed_until(now_ms) for slot in mine}
+    for name, taken in find_taken(image, now_ms).items():
+        note_peak(image, name, len(taken), put)
+    return SlotChanges(guards, put, add, (), tuple([slot for slot in slots if slot not in mine]))
+
+
+def _count_time(slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
+    tc = attribute(slot.limit_name, "tc")
+    add[tc] = add.get(tc, 0) + max(0, now_ms - slot.counted_ms)
+
+
+def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:
+    """Return what takes away slots that nobody holds any more: the guards, and the attributes to remove."""
+    expired = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
+    guards = tuple([(attr, "=", image[attr]) for attr in expired])
+    return guards, tuple([attr for each in expired for attr in (each, FENCE_PREFIX + each[2:]) if attr in image])
+
+
+class MovedSlots(NamedTuple):
+    """The slots that go to the new shard when a bucket is split."""
+
+    guards: Guards
+    remove: tuple[str, ...]
+    born: dict[str, Any]
+
+
+def move_slots(level: Level, sibling: Level, image: Image) -> MovedSlots:
+    """Return what a split takes from the slots of the old shard, guarded by nobody having taken one meanwhile.
+
+    The statement of every concurrency limit goes along, its counters begin anew.
+    """
+    guards: list[tuple[str, str, Any]] = []
+    remove: list[str] = []
+    born: dict[str, Any] = {}
+    for name in concurrency_limits(tuple(image)):
+        tn = attribute(name, "tn")
+        guards.append((tn, "=", image[tn]))
+        born |= {attribute(name, field): image[attribute(name, field)] for field in ("cp", "tl")}
+        born |= {SLOTS: 1, tn: 0, attribute(name, "tc"): 0, attribute(name, "pk"): 0}
+    for _, number, attr in slot_attributes(image) if SLOTS in image else ():
+        if in_shard(number, sibling.shard, 2 * level.shard_count):
+            fence_attr = FENCE_PREFIX + attr[2:]
+            guards += [(each, "=", image[each]) for each in (attr, fence_attr)]
+            remove += [attr, fence_attr]
+            born |= {attr: image[attr], fence_attr: image[fence_attr]}
+    return MovedSlots(tuple(guards), tuple(remove), born)
