@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logs": set(),
     "forks": set(),
     "observer": {"core"},
-    "runtime": {"core", "clock", "forks", "runtime"},
+    "runtime": {"core", "clock", "forks", "logs", "runtime"},
     "stores": {"core", "records", "clock", "forks", "logs", "stores"},
     "aws": {"core", "records", "clock", "forks", "runtime", "stores", "aws", "_version"},
     "repository": {"core", "records", "manifest", "clock", "forks", "logs"}

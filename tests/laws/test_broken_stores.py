@@ -62,6 +62,13 @@ class FalsyIsMissing(Toy):
         return holds(None if image is None else {attr: value for attr, value in image.items() if value}, guards)
 
 
+class MissingNeverHolds(Toy):
+    """Takes every comparison to be about an attribute that is there."""
+
+    def holds(self, image: Image | None, guards: Guards) -> bool:
+        return holds(image, tuple((attr, op.removeprefix("missing or "), value) for attr, op, value in guards))
+
+
 class OpenBetween(Toy):
     """Leaves the ends of ``between`` out."""
 
@@ -311,6 +318,7 @@ CAUGHT: list[tuple[type[Toy], str]] = [
     (taking(at_least="above"), "guards.at_least"),
     (taking(absent="present"), "guards.absent"),
     (MissingIsZero, "guards.missing_attribute"),
+    (MissingNeverHolds, "guards.missing_or_at_most"),
     (FalsyIsMissing, "guards.equal_text"),
     (OpenBetween, "guards.between"),
     (FirstGuardOnly, "guards.all_together"),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from .calendar import Calendar
     from .limit import Limit
-    from .slots import SlotBalance
 
 MILLI = 1000
 FOR_EVER = 2**62
@@ -146,7 +145,34 @@ class ShardBalance(NamedTuple):
         return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
 
 
-Balance: TypeAlias = "ShardBalance | SlotBalance"
+class SlotBalance(NamedTuple):
+    """The slots of one limit in one record: how many there are, and until when each of those taken is.
+
+    It is asked like a `ShardBalance`, in thousandths of a slot.
+    """
+
+    rule: Rule
+    untils: tuple[int, ...]
+    credits: tuple[tuple[int, int], ...] = ()
+
+    def level(self, now_ms: int) -> int:
+        """Return the slots that are free at ``now_ms``; negative where more are taken than the limit states by now."""
+        return self.rule.capacity - MILLI * sum(until_ms > now_ms for until_ms in self.untils)
+
+    def credit(self, now_ms: int) -> int:
+        """Return 0: there is no credit of slots."""
+        return 0
+
+    def without_credits(self) -> SlotBalance:
+        """Return the same."""
+        return self
+
+    def debit(self, cost_milli: int) -> SlotBalance:
+        """Return what is left for others if somebody takes slots, who gives them back nobody knows when."""
+        return self._replace(rule=self.rule._replace(capacity=self.rule.capacity - cost_milli))
+
+
+Balance: TypeAlias = ShardBalance | SlotBalance
 """What one record holds of one limit: tokens, or slots."""
 
 
@@ -181,7 +207,7 @@ def wait_ms(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
         return 0
     tokens = [shard for shard in balances if isinstance(shard, ShardBalance)]
     if not tokens:
-        return _wait_for_slots(balances, cost_milli, now_ms)
+        return _wait_for_slots([shard for shard in balances if isinstance(shard, SlotBalance)], cost_milli, now_ms)
     if len(tokens) == 1 and not tokens[0].credits:
         return first_instant(*tokens[0][:3], cost_milli) - now_ms
     full_ms = max(shard.full_at() for shard in tokens)
@@ -194,12 +220,12 @@ def wait_ms(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
     return FOR_EVER
 
 
-def _wait_for_slots(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
+def _wait_for_slots(balances: Sequence[SlotBalance], cost_milli: int, now_ms: int) -> int:
     """Return the milliseconds until so many taken slots have come back by themselves that enough are free.
 
     Until all have, or for a second where none is taken, if that is not enough: others are waiting for them too.
     """
-    ends = sorted({until_ms for shard in balances for until_ms in getattr(shard, "untils", ()) if until_ms > now_ms})
+    ends = sorted({until_ms for shard in balances for until_ms in shard.untils if until_ms > now_ms})
     place = bisect_left(ends, True, key=lambda end: balance(balances, end) >= cost_milli)
     return ends[min(place, len(ends) - 1)] - now_ms if ends else MILLI
 

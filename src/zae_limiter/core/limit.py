@@ -134,9 +134,8 @@ class Limit:
 
         ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(
-            name, rate if burst is None else burst, rate, 1, None, soft, check_floors(floors), check_alerts(alerts)
-        )
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 1, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
     def per_minute(
@@ -153,9 +152,8 @@ class Limit:
 
         ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(
-            name, rate if burst is None else burst, rate, 60, None, soft, check_floors(floors), check_alerts(alerts)
-        )
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 60, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
     def per_hour(
@@ -172,9 +170,8 @@ class Limit:
 
         ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(
-            name, rate if burst is None else burst, rate, 3_600, None, soft, check_floors(floors), check_alerts(alerts)
-        )
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 3_600, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
     def per_day(
@@ -191,9 +188,8 @@ class Limit:
 
         ``soft``, ``floors`` and ``alerts`` are those of the class.
         """
-        return cls(
-            name, rate if burst is None else burst, rate, 86_400, None, soft, check_floors(floors), check_alerts(alerts)
-        )
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 86_400, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
     def custom(

@@ -92,30 +92,3 @@ class SlotLimit(NamedTuple):
             if most - above >= bound:
                 return max(0, bound)
             bound = most - above
-
-
-class SlotBalance(NamedTuple):
-    """The slots of one limit in one record: how many there are, and until when each of those taken is.
-
-    It is asked like a `ShardBalance`, in thousandths of a slot.
-    """
-
-    rule: Rule
-    untils: tuple[int, ...]
-    credits: tuple[tuple[int, int], ...] = ()
-
-    def level(self, now_ms: int) -> int:
-        """Return the slots that are free at ``now_ms``; negative where more are taken than the limit states by now."""
-        return self.rule.capacity - MILLI * sum(until_ms > now_ms for until_ms in self.untils)
-
-    def credit(self, now_ms: int) -> int:
-        """Return 0: there is no credit of slots."""
-        return 0
-
-    def without_credits(self) -> SlotBalance:
-        """Return the same."""
-        return self
-
-    def debit(self, cost_milli: int) -> SlotBalance:
-        """Return what is left for others if somebody takes slots, who gives them back nobody knows when."""
-        return self._replace(rule=self.rule._replace(capacity=self.rule.capacity - cost_milli))

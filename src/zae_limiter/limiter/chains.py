@@ -251,7 +251,7 @@ class Chains:
 
         Raise `ResourceDisabled` where it is switched off.
         """
-        ns, entity_id, resource = whose
+        _, entity_id, resource = whose
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
@@ -267,9 +267,7 @@ class Chains:
         able = self._backend.store.capabilities
         level = Level(
             key,
-            ns,
-            entity_id,
-            resource,
+            *whose,
             limits,
             token_limits_for(limits, priority, bypassed),
             source,

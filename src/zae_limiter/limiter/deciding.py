@@ -9,15 +9,15 @@ from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
 from ..records.charging import ALONE
 from ..records.level import CREDITS, SHARDS
-from ..records.slots import Taker
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import Outdated, Part, add_up, plan_across_shards, plan_part
+from .planning import Outdated, Part, add_up, new_taker, plan_across_shards, plan_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
+    from ..records.slots import Taker
     from .chain import Chain
 
 _RECENT_MS = 100
@@ -87,7 +87,7 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
         takers: tuple[Taker, ...] = ()
         if level.slot_limits:
-            takers = tuple([Taker(chain.cost_at(level, charge.cost), charge.holder or "") for charge in charges])
+            takers = tuple([new_taker(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
         if part is None:
             break
@@ -110,7 +110,7 @@ def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bo
 def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
-        parts = plan_across_shards(chain, Taker(charge.cost, charge.holder or ""), now_ms)
+        parts = plan_across_shards(chain, new_taker(charge.cost, charge.holder), now_ms)
         if parts is not None:
             return Draft([charge], charge.cost, parts, wide=True)
     return None

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..core.bucket import MILLI
 from ..core.errors import ZAELimiterError
@@ -34,14 +34,30 @@ if TYPE_CHECKING:
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from ..runtime.port import Caller
     from ..stores.port import Store
     from .grant import Grant
-    from .lease_core import LeaseCore
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
 _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""
+
+
+class SlotHolder(Protocol):
+    """What is used of a lease that holds slots."""
+
+    caller: Caller | None
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether nobody can end it any more."""
+
+    def log_fields(self) -> dict[str, object]:
+        """Return the fields of a log record about it."""
+
+    def tell_lost(self) -> None:
+        """Do what was asked for, for the case that a slot is lost."""
 
 
 @dataclass(slots=True)
@@ -50,7 +66,7 @@ class HeldRecord:
 
     shard: LevelShard
     due_ms: int
-    slots: dict[TakenSlot, weakref.ref[LeaseCore]] = field(default_factory=dict)
+    slots: dict[TakenSlot, weakref.ref[SlotHolder]] = field(default_factory=dict)
 
     @property
     def shortest_ttl_ms(self) -> int:
@@ -75,7 +91,7 @@ class Holdings:
         """Return how many slots are held."""
         return sum(len(record.slots) for record in tuple(self._records.values()))
 
-    def hold(self, lease: LeaseCore, grant: Grant) -> bool:
+    def hold(self, lease: SlotHolder, grant: Grant) -> bool:
         """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
         taken = [(part.shard, part.slots) for part in grant.parts or () if part.slots]
         for shard, slots in taken:
@@ -100,7 +116,7 @@ class Holdings:
         if store is not None:
             run(store.close())
 
-    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[LeaseCore]], due_ms: int) -> None:
+    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
             record.due_ms = min(record.due_ms, due_ms)
@@ -239,4 +255,4 @@ class Holdings:
             if lease is not None:
                 message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
                 tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
-                lease._tell_lost()
+                lease.tell_lost()

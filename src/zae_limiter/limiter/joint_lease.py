@@ -105,7 +105,7 @@ class JointLease(JointLeaseCore, Lease):
         await self.enter()
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None or not self.try_exit():
             await self.exit(give_back=error is not None)
 
@@ -119,6 +119,6 @@ class SyncJointLease(JointLeaseCore, SyncLease):
         self.enter()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None or not self.try_exit():
             self.exit(give_back=error is not None)

@@ -169,7 +169,7 @@ class SyncLease(LeaseCore):
         self._open = True
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             run(self._exit(error is not None))

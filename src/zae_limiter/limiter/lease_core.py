@@ -259,7 +259,7 @@ class LeaseCore:
             self.caller = self.caller or self._limiter._backend.runtime.caller()
             self._delta = self._delta or {}
 
-    def _tell_lost(self) -> None:
+    def tell_lost(self) -> None:
         """Do what was asked for, for the case that a slot is lost. From any thread."""
         on_lost, caller = self._options.on_lost, self.caller
         if on_lost == CANCEL and caller is not None:

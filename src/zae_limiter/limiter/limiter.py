@@ -306,6 +306,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
         """
+        self._backend.runtime.check_running()
         await self._backend.runtime.run_blocking(self._holdings.close)
         await self.repository.close()
         self._lines.stir()

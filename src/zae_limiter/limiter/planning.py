@@ -17,7 +17,7 @@ from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import taken_slots
+from ..records.slots import Taker, taken_slots
 from ..records.watching import watch
 
 if TYPE_CHECKING:
@@ -27,12 +27,19 @@ if TYPE_CHECKING:
     from ..core.credit import SpentLots
     from ..records.algebra import Image, Write
     from ..records.charging import Contention
-    from ..records.slots import TakenSlot, Taker
+    from ..records.slots import TakenSlot
     from .chain import Chain, LevelShard, LevelShards
 
 
 serials = count(int.from_bytes(os.urandom(4)))
 """Numbers that tell buckets of one millisecond apart."""
+
+
+def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:
+    """Return one who takes slots by chance."""
+    from random import getrandbits  # on first use: it brings a lot along
+
+    return Taker(cost, holder or "", getrandbits(32), os.urandom(4).hex())
 
 
 class Part(NamedTuple):

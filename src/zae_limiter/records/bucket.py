@@ -28,11 +28,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, full_instant
+from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, SlotBalance, between, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.slots import SlotBalance
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key

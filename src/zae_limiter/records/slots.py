@@ -16,7 +16,6 @@ released at the same moment commutes with all else.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,10 +37,24 @@ _FAR = 2**62
 
 
 class Taker(NamedTuple):
-    """One of those who are served by a write: what it costs, and the name that it gives itself."""
+    """One of those who are served by a write: what it costs, and the name that it gives itself.
+
+    ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has.
+    """
 
     cost: Mapping[str, int]
     holder: str = ""
+    chance: int = 0
+    salt: str = ""
+
+    def choose(self, free: list[int], count: int) -> list[int]:
+        """Take so many numbers out of those that are free, as chance has it; all of them if there are fewer."""
+        return [free.pop((self.chance + place) % len(free)) for place in range(min(count, len(free)))]
+
+    def fence(self, now_ms: int) -> str:
+        """Return the fence of what it takes at ``now_ms``."""
+        fence = f"{now_ms:x}.{self.salt}"
+        return f"{fence}.{self.holder}" if self.holder else fence
 
 
 @dataclass(slots=True, eq=False)
@@ -90,12 +103,6 @@ class TakenSlot:
     def is_ours(self, image: Image) -> bool:
         """Return whether a bucket still has it as this lease took it."""
         return bool(image.get(self.fence_attr) == self.fence)
-
-
-def new_fence(now_ms: int, holder: str) -> str:
-    """Return a fence that no other holder has."""
-    since = f"{now_ms:x}.{os.urandom(4).hex()}"
-    return f"{since}.{holder}" if holder else since
 
 
 def parse_fence(fence: str) -> tuple[int, str]:
@@ -173,31 +180,32 @@ def put_shapes(level: Level, image: Image, put: dict[str, Any]) -> None:
 def take_slots(
     level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int, put: dict[str, Any], add: dict[str, int]
 ) -> Guards | None:
-    """Take the slots of those who are served by a write to a bucket last seen as ``image``, by chance among the free.
+    """Take the slots of those who are served by a write to a bucket last seen as ``image``, among the free by chance.
 
     Note the change in what the write puts and adds, and return the guards that it needs; None if there are too few.
     """
     guards: list[tuple[str, str, Any]] = []
     taken = find_taken(image, now_ms)
     for name, limit in level.slot_limits_of(image).items():
-        holders = [taker.holder for taker in takers for _ in range(taker.cost.get(name, 0) // MILLI)]
-        if not holders:
+        wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
+        if not wanted:
             continue
-        held = taken.get(name, {})
-        numbers = _choose(limit.find_free(held), len(holders))
-        beyond = len(holders) - len(numbers)
-        if beyond and not limit.soft:
+        held, total = taken.get(name, {}), sum(count for _, count in wanted)
+        free = limit.find_free(held)
+        beyond = total - len(free)
+        if beyond > 0 and not limit.soft:
             return None
-        if beyond:
-            numbers += _choose(limit.find_beyond(held), beyond)
+        if beyond > 0:
+            free += limit.find_beyond(held)
             add[attribute(name, "ov")] = beyond * MILLI
-        for number, holder in zip(numbers, holders, strict=False):
-            until_attr = f"{UNTIL_PREFIX}{name}_{number}"
-            guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
-            put[until_attr] = now_ms + limit.ttl_ms
-            put[f"{FENCE_PREFIX}{name}_{number}"] = new_fence(now_ms, holder)
-        add[attribute(name, "tn")] = len(holders)
-        note_peak(image, name, len(held) + len(holders), put)
+        for taker, count in wanted:
+            for number in taker.choose(free, count):
+                until_attr = f"{UNTIL_PREFIX}{name}_{number}"
+                guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
+                put[until_attr] = now_ms + limit.ttl_ms
+                put[f"{FENCE_PREFIX}{name}_{number}"] = taker.fence(now_ms)
+        add[attribute(name, "tn")] = total
+        note_peak(image, name, len(held) + total, put)
     return tuple(guards)
 
 
@@ -206,13 +214,6 @@ def note_peak(image: Image | None, name: str, in_flight: int, put: dict[str, Any
     pk = attribute(name, "pk")
     if in_flight > (0 if image is None else image.get(pk, 0)):
         put[pk] = in_flight
-
-
-def _choose(numbers: list[int], count: int) -> list[int]:
-    """Return so many of the numbers by chance, all of them if there are fewer."""
-    from random import sample  # on first use: it brings a lot along
-
-    return sample(numbers, min(count, len(numbers)))
 
 
 def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:

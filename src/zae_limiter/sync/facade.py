@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
     from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
-    from ..limiter.options import OptionChecks
+    from ..limiter.options import OnLost, OptionChecks
     from ..observer import Observer
     from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
@@ -79,7 +79,7 @@ class SyncRateLimiter(SyncOperations):
         atomic: bool = False,
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
-        on_lost: Callable[[SyncLease], object] | None = None,
+        on_lost: OnLost | None = None,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
@@ -134,7 +134,7 @@ class SyncRateLimiter(SyncOperations):
         *,
         also: Mapping[str, Mapping[str, int]] | None = None,
         holder: str | None = None,
-        on_lost: Callable[[SyncLease], object] | None = None,
+        on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
