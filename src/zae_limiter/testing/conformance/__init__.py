@@ -40,6 +40,7 @@ from . import (
     resources,
     schedules,
     settlements,
+    slots,
     tenants,
     values,
     windows,
@@ -69,6 +70,7 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *credits.CHECKS,
     *windows.CHECKS,
     *schedules.CHECKS,
+    *slots.CHECKS,
 )
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)
