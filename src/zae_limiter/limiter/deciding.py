@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..records.slots import Taker
     from .chain import Chain
 
+_MOST_TAKERS = 16
+"""How many of those who take slots are served by one write, which has a guard for each; after a lost race it is one:
+the more slots a write wants, the more likely somebody else has one of them."""
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""
 
@@ -73,6 +76,8 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
+        if chain.slot_names:
+            charges = charges[: 1 if any(seen.lost for _, seen in chain.homes) else _MOST_TAKERS]
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
     wide = False

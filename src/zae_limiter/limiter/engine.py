@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_BACK_OFF_MS, _LONGEST_BACK_OFF_MS = 10, 320
+"""How long it is waited at most after a lost race for a slot, but for the first: that may be due to an old image."""
+
 
 class Engine:
     """Charges chains and settles leases."""
@@ -256,6 +259,8 @@ class Engine:
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 self._learn_loss(chain, outcome, chosen, now_ms)
+                if chain.slot_names and lost > 1:
+                    await self._back_off(lost, deadline)
                 continue
             for part in self._learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
@@ -264,6 +269,16 @@ class Engine:
                 return
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
+
+    async def _back_off(self, lost: int, deadline: Deadline) -> None:
+        """Wait for a moment by chance, longer with every race that was lost.
+
+        Of few free slots each can have one winner: those who lost would only meet at the next one.
+        """
+        from random import random  # on first use: it brings a lot along
+
+        most_ms = min(_BACK_OFF_MS << (lost - 1), _LONGEST_BACK_OFF_MS)
+        await self._runtime.new_signal().wait(min(random() * most_ms / MILLI, deadline.left()))
 
     async def _commit_apart(
         self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline, lost: int
@@ -294,6 +309,8 @@ class Engine:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)
+            if part.slots and seen.freed:
+                seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
         apart = wide or chain.slot_names
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None))
         if len(charges) == 1:

@@ -114,6 +114,13 @@ class SettlementPart(NamedTuple):
                 write = write._replace(guards=(*write.guards, (attr, "=", after)), put={**write.put, attr: before})
         return made._replace(write=write, alerts=alerts)
 
+    def end_slots(self, before: Image) -> None:
+        """Note that the slots were freed in a bucket that was ``before``; some of them may have been lost there."""
+        for slot in self.slots:
+            slot.lost = slot.lost or not slot.is_ours(before)
+            slot.ended = True
+        self.shard.seen.keep_freed([(slot.limit_name, slot.number) for slot in self.slots if not slot.lost])
+
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
         """Remember what the settlement has credited to the bucket, which is ``image`` now."""
         made, orders = self.charge.made, self.charge.orders
@@ -234,10 +241,10 @@ class Settling:
         Put the expiry off where the debts of several clients together outlive what each of them knew of. The settlement
         stands without that.
         """
-        for (part, _, each), image in zip(planned, outcome.images, strict=True):
+        for (part, seen_before, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
-            for slot in part.slots:
-                slot.ended = True
+            if part.slots:
+                part.end_slots(seen_before)
             if part.shard.level.may_overdraw:
                 self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
             await self.announce(part.shard.level, each.alerts)

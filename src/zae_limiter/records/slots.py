@@ -40,16 +40,24 @@ class Taker(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
     ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has.
+    ``freed`` are slots by limit and number that its process has freed lately: it takes these again before others, so
+    that processes which are busy at the same time rarely want the same.
     """
 
     cost: Mapping[str, int]
     holder: str = ""
     chance: int = 0
     salt: str = ""
+    freed: tuple[tuple[str, int], ...] = ()
 
-    def choose(self, free: list[int], count: int) -> list[int]:
-        """Take so many numbers out of those that are free, as chance has it; all of them if there are fewer."""
-        return [free.pop((self.chance + place) % len(free)) for place in range(min(count, len(free)))]
+    def choose(self, limit_name: str, free: list[int]) -> int:
+        """Take a number out of those that are free: the one that was freed here last, else any."""
+        mine = {number for name, number in self.freed if name == limit_name}.intersection(free) if self.freed else ()
+        if mine:
+            number = next(number for name, number in reversed(self.freed) if name == limit_name and number in mine)
+            free.remove(number)
+            return number
+        return free.pop(self.chance % len(free))
 
     def fence(self, now_ms: int) -> str:
         """Return the fence of what it takes at ``now_ms``."""
@@ -199,7 +207,8 @@ def take_slots(
             free += limit.find_beyond(held)
             add[attribute(name, "ov")] = beyond * MILLI
         for taker, count in wanted:
-            for number in taker.choose(free, count):
+            for _ in range(min(count, len(free))):
+                number = taker.choose(name, free)
                 until_attr = f"{UNTIL_PREFIX}{name}_{number}"
                 guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
                 put[until_attr] = now_ms + limit.ttl_ms

@@ -12,7 +12,7 @@ from ..records.level import ANCHOR, CONFIG_VERSION, MADE
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..core.draw import AnchoredLimit
     from ..core.give_back import Order
@@ -37,6 +37,7 @@ class Return(NamedTuple):
 
 
 _MOST_RETURNS = 32
+_MOST_FREED = 64
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
@@ -61,6 +62,7 @@ class LastSeen:
         "_calm",
         "_checked",
         "contended",
+        "freed",
         "image",
         "lost",
         "refused",
@@ -78,6 +80,8 @@ class LastSeen:
         self.returns: deque[Return] | None = None
         self.returning: set[Any] | None = None
         self.contended = _NONE
+        self.freed: deque[tuple[str, int]] | None = None
+        """Slots by limit and number that this process has freed lately, the last one at the end."""
         self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
@@ -132,6 +136,17 @@ class LastSeen:
             self._calm = self._calm + 1 if undisturbed else min(self._calm, 1)
             if self._calm >= _CALM:
                 self.contended = _NONE
+
+    def keep_freed(self, slots: Iterable[tuple[str, int]]) -> None:
+        """Remember slots that were freed; the oldest ones are forgotten."""
+        self.freed = self.freed or deque(maxlen=_MOST_FREED)
+        self.freed.extend(slots)
+
+    def forget_freed(self, slots: Iterable[tuple[str, int]]) -> None:
+        """Forget slots that are taken again."""
+        for slot in slots:
+            if self.freed and slot in self.freed:
+                self.freed.remove(slot)
 
     def keep_return(self, given: Return) -> None:
         """Remember a return; the oldest ones are forgotten."""
