@@ -145,7 +145,7 @@ def _parse_quota(name: str, text: str, when: Sequence[str]) -> Limit:
 
 def _parse_slots(name: str, text: str, holding: Mapping[str, int]) -> Limit:
     slots = _parse_whole("number of slots", text.removesuffix(f"/{_CONCURRENT}"))
-    return Limit.concurrent(name, slots, **holding)
+    return Limit.concurrent(name, slots, ttl=holding.get("ttl", 60), max_hold=holding.get("max_hold"))
 
 
 def _parse_seconds(option: str, text: str) -> int:

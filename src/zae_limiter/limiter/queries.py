@@ -13,6 +13,7 @@ from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisable
 from ..core.limit import Limit, seconds
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
+from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.ignored import warn_ignored
 from .amounts import check_amounts, check_known
@@ -121,8 +122,12 @@ class QueryOperations(Operations):
         if needed is None:
             cost = dict.fromkeys(chain.names, MILLI)
         return [
-            LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=home.level.source)
-            for home, reading in zip(chain.homes, chain.readings(now_ms), strict=True)
+            LevelStatus(
+                **{field.name: getattr(seen, field.name) for field in fields(seen)},
+                source=level.home.level.source,
+                slots=taken_states(level.images, seen.limit_name, now_ms) if seen.limit.is_concurrency else (),
+            )
+            for level, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
             for seen in statuses([reading], cost, now_ms)
         ]
 
@@ -194,7 +199,7 @@ class QueryOperations(Operations):
         now_ms = self._backend.clock.now_ms()
         entities = []
         for shards in bucket.group_by_bucket(rows):
-            balances = bucket.stored_balances(shards, limit_name)
+            balances = bucket.stored_balances(shards, limit_name, now_ms)
             first = shards[0][1]
             if balances and not (parents_only and first.get("parent_id")):
                 left = balance(balances, now_ms) // MILLI
