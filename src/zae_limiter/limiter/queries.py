@@ -199,7 +199,7 @@ class QueryOperations(Operations):
         now_ms = self._backend.clock.now_ms()
         entities = []
         for shards in bucket.group_by_bucket(rows):
-            balances = bucket.stored_balances(shards, limit_name, now_ms)
+            balances = bucket.held_balances(shards, limit_name, now_ms)
             first = shards[0][1]
             if balances and not (parents_only and first.get("parent_id")):
                 left = balance(balances, now_ms) // MILLI

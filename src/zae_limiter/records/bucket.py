@@ -173,7 +173,7 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
         if name in slotted:
             found.append(slot_state(shards, name, now_ms))
         elif whole is not None:
-            balances = token_balances(shards, name)
+            balances = stored_balances(shards, name)
             levels = (shard.without_credits().level(now_ms) for shard in balances)
             tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
             consumed, beyond = (
@@ -188,12 +188,12 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
     return found
 
 
-def stored_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
+def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     """Return what each record of a bucket holds of one limit, as it was stated when it was written."""
-    return slot_balances(shards, name, now_ms) or token_balances(shards, name)
+    return slot_balances(shards, name, now_ms) or stored_balances(shards, name)
 
 
-def token_balances(shards: Shards, name: str) -> list[ShardBalance]:
+def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
     """Return what each record of a bucket holds of a rate or a quota, under the rule that it was written under."""
     balances = []
     for key, image in shards:

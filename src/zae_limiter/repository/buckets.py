@@ -255,7 +255,7 @@ def _is_whole(shards: bucket.Shards) -> bool:
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
     from ..core.reports import Load, used_pct
 
-    balances = bucket.stored_balances(shards, state.limit_name, now_ms)
+    balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
     full_in_seconds = max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI
     whose, used = (state.entity_id, state.resource, state.limit_name), used_pct(capacity, left)
