@@ -26,7 +26,7 @@ from .algebra import MISSING_OR_AT_MOST
 from .level import attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
@@ -315,6 +315,23 @@ def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ..
     expired = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
     guards = tuple([(attr, "=", image[attr]) for attr in expired])
     return guards, tuple([attr for each in expired for attr in (each, FENCE_PREFIX + each[2:]) if attr in image])
+
+
+def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:
+    """Return the attributes of all slots, and of their limits, of several records of a bucket as one record has them.
+
+    ``without`` are names of limits that are not of slots any more.
+    """
+    merged: dict[str, Any] = {}
+    for image in images:
+        for name in concurrency_limits(tuple(image)) - {*without}:
+            merged |= {SLOTS: 1, **{attr: image[attr] for attr in (attribute(name, "cp"), attribute(name, "tl"))}}
+            counters = [attribute(name, field) for field in ("tn", "tc", "pk", "ov")]
+            merged |= {attr: merged.get(attr, 0) + image[attr] for attr in counters if attr in image}
+        for name, _, attr in slot_attributes(image) if SLOTS in image else ():
+            fence = FENCE_PREFIX + attr[2:]
+            merged |= {attr: image[attr], fence: image[fence]} if name not in without else {}
+    return merged
 
 
 class MovedSlots(NamedTuple):
