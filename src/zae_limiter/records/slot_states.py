@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.bucket import MILLI
+from ..core.limit import Limit
 from ..core.slots import SlotBalance, SlotLimit
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
@@ -21,6 +23,12 @@ def stored_slot_names(images: Iterable[Image]) -> set[str]:
     return {name for image in images for name in concurrency_limits(tuple(image))}
 
 
+def stored_slot_limits(image: Image) -> list[Limit]:
+    """Return the concurrency limits that a record states, as far as it knows them, by name."""
+    stated = (_stated_limit(image, name) for name in sorted(concurrency_limits(tuple(image))))
+    return [Limit.concurrent(limit.name, limit.slots, ttl=limit.ttl_ms // MILLI) for limit in stated if limit]
+
+
 def slot_balances(shards: Iterable[tuple[Key, Image]], name: str, now_ms: int) -> list[SlotBalance]:
     """Return the slots of a limit in each record of a bucket that states it."""
     balances = []
@@ -34,7 +42,7 @@ def slot_balances(shards: Iterable[tuple[Key, Image]], name: str, now_ms: int) -
 
 def _stated_limit(image: Image, name: str) -> SlotLimit | None:
     capacity, ttl_ms = (image.get(attribute(name, field)) for field in ("cp", "tl"))
-    return None if capacity is None or ttl_ms is None else SlotLimit(name, capacity // 1000, ttl_ms)
+    return None if capacity is None or ttl_ms is None else SlotLimit(name, capacity // MILLI, ttl_ms)
 
 
 def taken_states(images: Iterable[Image], name: str, now_ms: int) -> tuple[SlotState, ...]:
@@ -62,7 +70,7 @@ def slot_state(shards: Sequence[tuple[Key, Image]], name: str, now_ms: int) -> B
         whose.entity_id,
         whose.resource,
         name,
-        slots_milli - 1000 * len(taken),
+        slots_milli - MILLI * len(taken),
         now_ms,
         slots_milli,
         slots_milli,
