@@ -23,12 +23,13 @@ MOST_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot of a concurrency limit that is taken; ``until_ms`` unless it is renewed. Who holds it may have no name."""
+    """A slot of a concurrency limit that is taken: since when and, unless it is renewed, until when, in ms since 1970."""
 
     number: int
     since_ms: int
     until_ms: int
     holder: str | None = None
+    """The name that the holder gave itself."""
 
 
 @dataclass(frozen=True, slots=True)
