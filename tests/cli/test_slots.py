@@ -109,6 +109,10 @@ def test_a_reset_frees_slots(terminal: Terminal) -> None:
     assert "raise the limit instead" in refused.stderr
 
 
+def test_the_audit_log_tells_them(terminal: Terminal) -> None:
+    assert "parallel 3/concurrent,ttl=600,max_hold=3600, rpm 10/day" in terminal.text("audit", "list", "$SYSTEM")
+
+
 def test_a_file_states_and_exports_slots(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "limits.yaml"
     terminal.text("limits", "export", "-f", str(file))

@@ -125,6 +125,22 @@ async def test_questions_that_take_nothing(harness: Harness) -> None:
         assert own.slots[0].until_ms - harness.clock.now_ms() == 50_000
 
 
+async def test_a_slot_is_needed_also_if_it_is_not_named(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([JOBS, RPM])
+    async with AsyncExitStack() as stack:
+        for holder in "ab":
+            await hold(stack, limiter, holder)
+            harness.clock.advance(1)
+        answer = await limiter.check_availability("key", "gpt-4", {"rpm": 1})
+        assert (answer.allowed, answer.exceeded, answer.needed) == (False, ["jobs"], {"jobs": 1, "rpm": 1})
+        assert not (await limiter.check_availability("key", "gpt-4")).allowed
+        assert (await limiter.check_availability("key", "gpt-4", {"rpm": 1, "jobs": 0})).allowed
+        assert await limiter.time_until_available("key", "gpt-4", {"rpm": 1}) == 28
+        jobs, _ = await limiter.get_status("key", "gpt-4", needed={"rpm": 1})
+        assert (jobs.exceeded, jobs.requested, jobs.retry_after_seconds) == (True, 1, 28)
+
+
 async def test_a_reset_frees_all_slots_and_whoever_held_one_has_lost_it(harness: Harness) -> None:
     limiter, operator = harness.limiter(), harness.limiter()
     await limiter.set_system_defaults([PARALLEL, RPM])

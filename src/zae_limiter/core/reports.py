@@ -23,7 +23,7 @@ MOST_RECORDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot of a concurrency limit that is taken: since when and, unless it is renewed, until when, in ms since 1970."""
+    """A slot of a concurrency limit that is taken: since when and, unless renewed, until when, in ms since 1970."""
 
     number: int
     since_ms: int
