@@ -229,6 +229,18 @@ async def test_a_limit_may_change_its_kind(harness: Harness) -> None:
     assert state.slots == ()
 
 
+async def test_a_rate_of_which_more_was_given_back_than_taken_may_become_slots(harness: Harness) -> None:
+    limiter, rate = harness.limiter(), Limit.per_minute("parallel", 100)
+    async with limiter.acquire("key", "gpt-4", {"parallel": 50}, [rate]) as lease:
+        await limiter.reset_bucket("key", "gpt-4")
+        async with limiter.acquire("key", "gpt-4", {"parallel": 1}, [rate]):
+            pass
+        await lease.adjust(parallel=-50)
+    for _ in range(2):
+        async with limiter.acquire("key", "gpt-4", {}, [PARALLEL]):
+            assert await limiter.available("key", "gpt-4", [PARALLEL]) == {"parallel": 2}
+
+
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 def test_shards_are_added_up(blocking: bool) -> None:
     harness = opened(blocking=blocking)

@@ -290,7 +290,8 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
         ranges |= {MADE: (0, _FAR), NEWEST: number}
         counters = COUNTERS
     slotted = concurrency_limits(attrs)
-    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "tc", "pk")}
+    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "pk")}
+    ranges |= {attribute(name, "tc"): number for name in slotted}
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")} - slotted:
         for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
             ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number
