@@ -23,6 +23,7 @@ from .core.errors import (
     RateLimiterUnavailable as RateLimiterUnavailable,
     RateLimitExceeded as RateLimitExceeded,
     ResourceDisabled as ResourceDisabled,
+    SlotLostError as SlotLostError,
     StackAlreadyExistsError as StackAlreadyExistsError,
     StackCreationError as StackCreationError,
     StackOperationError as StackOperationError,

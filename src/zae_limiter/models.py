@@ -19,6 +19,7 @@ from .core.reports import (
     LimiterInfo as LimiterInfo,
     Load as Load,
     ResourceCapacity as ResourceCapacity,
+    SlotState as SlotState,
     Status as Status,
     Survey as Survey,
     UsageSnapshot as UsageSnapshot,

@@ -16,7 +16,8 @@ from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
-from zae_limiter.records.level import SHARDS, Level, token_limits_for
+from zae_limiter.records.level import SHARDS, Level, slot_limits_for, token_limits_for
+from zae_limiter.records.slot_states import stored_slot_limits
 
 from .consumption import measure_change
 
@@ -74,6 +75,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         for name, rule in rules
         if rule is not None and not any(part % MILLI for part in (rule[:3] if rule.calendar is None else rule[:2]))
     )
+    limits += tuple(stored_slot_limits(image))
     return Level(
         key,
         *whose[:3],
@@ -85,6 +87,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         partition_writes=store.capabilities.partition_writes,
         shard=whose.shard_id,
         shard_count=image[SHARDS],
+        slot_limits=slot_limits_for(limits),
     )
 
 
@@ -97,7 +100,7 @@ def limit_of(name: str, rule: Rule) -> Limit:
 
 async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
     """Split a bucket that takes four fifths of the writes that its partition can. Return the number of new shards."""
-    if not splitting.is_worthwhile(level, image, cost):
+    if not splitting.is_worthwhile(level, image, {**cost, **dict.fromkeys(level.slot_limits, MILLI)}):
         return 0
     if level.shard:
         root = await _read_root(store, level)

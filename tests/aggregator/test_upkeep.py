@@ -105,6 +105,30 @@ def test_a_bucket_whose_shards_could_hold_few_requests_is_not_split() -> None:
     assert maintain(busy) == 0
 
 
+@pytest.mark.parametrize(("slots", "counts"), [(7, [1]), (8, [2, 2])])
+def test_a_bucket_whose_shards_would_have_few_slots_is_not_split(slots: int, counts: list[int]) -> None:
+    busy = Busy(*LIMITS, Limit.concurrent("parallel", slots))
+    busy.spend(700, every_ms=1.9)  # a second write for each frees its slot
+    before = busy.levels()
+    maintain(busy)
+    assert (busy.counts(), busy.levels()) == (counts, before)
+    assert run(busy.client().available("key", "gpt-4", busy.limits))["parallel"] == slots
+
+
+def test_a_refill_leaves_slots_with_their_holders() -> None:
+    busy = Busy(Limit.per_second("rpm", 10), HUGE, Limit.concurrent("parallel", 3))
+
+    async def work() -> None:
+        async with busy.limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=busy.limits, holder="w"):
+            busy.clock.advance(2)
+            await busy.take(rpm=3, tpm=7)
+            assert maintain(busy) == 1
+            (state, *_) = await busy.limiter.repository.get_buckets("key")
+            assert (state.limit_name, [slot.holder for slot in state.slots]) == ("parallel", ["w"])
+
+    run(work())
+
+
 def test_a_shard_other_than_the_first_is_split_after_the_first() -> None:
     busy = Busy()
     busy.spend(1)

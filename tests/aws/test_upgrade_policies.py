@@ -20,8 +20,8 @@ from zae_limiter.core.cron import parse_cron
 from zae_limiter.core.resets import find_edges, merge_crons
 from zae_limiter.core.values import Access
 from zae_limiter.records import config, keys, once
-from zae_limiter.records.algebra import Image, Key
-from zae_limiter.records.bucket import stored_rule
+from zae_limiter.records.algebra import Image, Key, apply_write
+from zae_limiter.records.bucket import inspect, stored_rule
 
 RESOURCE = Key(f"{OTHER}/RESOURCE#gpt-4", "#CONFIG")
 INDEX = {"GSI4PK": OTHER, "GSI4SK": RESOURCE.pk}
@@ -203,6 +203,26 @@ def test_a_split_quota_has_what_its_shards_have() -> None:
     assert left(bucket(17, NOON, count=2), bucket(47, NOON, 1, 2), now=NOON) == 64
     assert left(bucket(17, NOON, count=2), bucket(47, NEXT, 1, 2), now=NEXT) == 97
     assert left(bucket(17, NOON, count=2), bucket(47, NOON, 1, 2), now=NEXT) == 100
+
+
+def test_slots_that_are_taken_stay_taken() -> None:
+    """A client of 0.17 has stated limits in a bucket of the present layout, in which calls are in flight."""
+    own = {"cv": 3, "mk": 1, "sl": 1, "b_jobs_cp": 5_000, "b_jobs_tl": 60_000, "b_jobs_pk": 1}
+    first = {"b_jobs_tn": 2, "b_jobs_tc": 30, "s_jobs_1": 7, "f_jobs_1": "5.ab.w1"}
+    second = {"b_jobs_tn": 3, "b_jobs_tc": 40, "s_jobs_0": 9, "f_jobs_0": "6.cd"}
+    shards = [bucket(30, NOON, number, 2, **own, **part) for number, part in enumerate((first, second))]
+    move = merge_shards(dict(enumerate(shards)), int(NOON.timestamp() * 1000))
+    assert move is not None
+    image = apply_write(shards[0].image, move.writes[0])
+    assert image is not None
+    inspect(move.writes[0].key, image)
+    assert {attr: image[attr] for attr in image if attr[:2] in ("s_", "f_")} == {
+        "s_jobs_1": 7,
+        "f_jobs_1": "5.ab.w1",
+        "s_jobs_0": 9,
+        "f_jobs_0": "6.cd",
+    }
+    assert [image[f"b_jobs_{field}"] for field in ("cp", "tl", "tn", "tc")] == [5_000, 60_000, 5, 70]
 
 
 def test_tokens_beyond_a_quota_are_not_dropped() -> None:

@@ -34,6 +34,10 @@ from zae_limiter.core.errors import spell_duration
         ("x:10,batch=0,free=0.5,soft", Limit.per_minute("x", 10, soft=True, floors={"batch": 0, "free": 0.5})),
         ("x:10/day@UTC,at=09:00,alert=0.8", Limit.quota("x", 10, at="09:00", alerts=[0.8])),
         ("x:10/2 hours", Limit.custom("x", 10, 10, 7200)),
+        ("x:10/concurrent", Limit.concurrent("x", 10)),
+        ("x:10/concurrent,ttl=2min,max_hold=600", Limit.concurrent("x", 10, ttl=120, max_hold=600)),
+        ("x:10/concurrent,soft,batch=0.5", Limit.concurrent("x", 10, soft=True, floors={"batch": 0.5})),
+        ("x:10,ttl=0.5,max_hold=0.25", Limit.per_minute("x", 10, floors={"ttl": 0.5, "max_hold": 0.25})),
     ],
 )
 def test_limits(text: str, limit: Limit) -> None:
@@ -75,6 +79,15 @@ def test_limits(text: str, limit: Limit) -> None:
         ("tpm:10,batch=0.1,batch=0.2", "'batch' is given twice"),
         ("tpm:10,batch=1", "from 0 to below 1"),
         ("tpm:10,batch=nan", "from 0 to below 1"),
+        ("x:/concurrent", "number of slots ''"),
+        ("x:0/concurrent", "between 1 and 10000"),
+        ("x:5/concurrent:9", "the period 'concurrent'"),
+        ("x:5/concurrent,ttl=soon", "'ttl=soon' is not a time"),
+        ("x:5/concurrent,ttl=0", "between 1"),
+        ("x:5/concurrent,ttl=5,ttl=6", "'ttl' is given twice"),
+        ("x:5/concurrent,max_hold=30", "must not be shorter than ttl"),
+        ("x:5/concurrent,at=09:00", "'at=09:00' is for a quota, not for a limit of slots"),
+        ("x:5/concurrent,alert=0.8", "is not for a concurrency limit"),
     ],
 )
 def test_a_wrong_limit_is_named_with_the_accepted_forms(text: str, part: str) -> None:
@@ -92,6 +105,16 @@ UNITS = st.sampled_from([("s", 1), ("min", 60), ("h", 3600), ("d", 86_400)])
 @given(AMOUNTS, AMOUNTS, UNITS)
 def test_what_is_written_is_what_is_meant(rate: int, burst: int, unit: tuple[str, int]) -> None:
     assert parse_limit(f"x:{rate}/{unit[0]}:{burst}") == Limit("x", burst, rate, unit[1])
+
+
+TTLS = st.integers(1, 86_400)
+
+
+@given(st.integers(1, 10_000), TTLS, st.none() | TTLS)
+def test_a_concurrency_limit_is_shown_as_it_is_written(slots: int, ttl: int, longer: int | None) -> None:
+    limit = Limit.concurrent("x", slots, ttl=ttl, max_hold=None if longer is None else ttl + longer)
+    assert parse_limit(f"x:{spell_rate(limit)}") == limit
+    assert parse_limit(spell_limit(limit).replace(" ", ":", 1)) == limit
 
 
 @given(st.text(st.characters(exclude_categories=["Nd", "Cs"])))
@@ -125,6 +148,8 @@ def test_a_wrong_amount_is_named(text: str) -> None:
         (Limit.quota("x", 5, every=timedelta(milliseconds=1_500)), "5/1500ms@"),
         (Limit.quota("x", 5, every="week", on="sunday"), "5/week@UTC,on=sunday"),
         (Limit.custom("x", 1, 10, 7 * 86_400), "10/7 day"),
+        (Limit.concurrent("x", 10), "10/concurrent,ttl=60"),
+        (Limit.concurrent("x", 5_000, ttl=7, max_hold=90), "5000/concurrent,ttl=7,max_hold=90"),
     ],
 )
 def test_rates_are_spelt(limit: Limit, text: str) -> None:

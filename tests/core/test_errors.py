@@ -45,6 +45,7 @@ ERRORS: list[ZAELimiterError] = [
     zae_limiter.CapacityExceeded((status(),)),
     zae_limiter.ResourceDisabled("key", "gpt-4", "entity"),
     zae_limiter.LeaseExpiredError("over"),
+    zae_limiter.SlotLostError("lost"),
     RateLimiterUnavailable("down", OSError("refused"), entity_id="key", resource="gpt-4", stack_name="app"),
     AccessDeniedError("no", OSError("403"), entity_id="key", resource="gpt-4", stack_name="app"),
     zae_limiter.CorruptRecordError("odd", stack_name="app"),

@@ -32,6 +32,8 @@ YAML = """
           win: {quota: 5, every: 90min}
           use: {quota: 4, reset_after: 5h, rollover: 1}
           work: {quota: 7, cron: "0,30 9 * * mon-fri", tz: Europe/Berlin}
+          parallel: {concurrent: 10, ttl: 2min, max_hold: 600, floors: {batch: 0.3}}
+          jobs: 5/concurrent,ttl=30,soft
     entities:
       key-1:
         parent: acme
@@ -58,6 +60,8 @@ TOML = """
     limits.win = {quota = 5, every = "90min"}
     limits.use = {quota = 4, reset_after = 18000, rollover = 1}
     limits.work = {quota = 7, cron = "0,30 9 * * mon-fri", tz = "Europe/Berlin"}
+    limits.parallel = {concurrent = 10, ttl = 120, max_hold = "10min", floors = {batch = 0.3}}
+    limits.jobs = {concurrent = 5, ttl = 30, soft = true}
     [entities.key-1]
     parent = "acme"
     cascade = true
@@ -92,6 +96,8 @@ def test_a_file_states_everything(text: str, format: str) -> None:
         Subject(None, "gpt-4"): {
             "access": Access.DISABLED,
             "limits": (
+                Limit.concurrent("jobs", 5, ttl=30, soft=True),
+                Limit.concurrent("parallel", 10, ttl=120, max_hold=600, floors=floors),
                 Limit.custom("tpm", 20, 10, 30, soft=True, floors=floors),
                 Limit.quota("usd", 30, every="month", on=31, at="10:30", tz="Europe/Berlin", rollover=5),
                 Limit.quota("use", 4, reset_after=timedelta(hours=5), rollover=1),
@@ -137,7 +143,7 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: hour}}}": (1, 57, "cannot be combined with cron"),
     "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: 5h}}}": (1, 57, "cannot be combined with cron"),
     "system: {limits: {x: {quota: 1, every: 2h, reset_after: 5h}}}": (1, 40, "cannot be combined with reset_after"),
-    "system: {limits: {x: {per: min}}}": (1, 22, "needs a rate or a quota"),
+    "system: {limits: {x: {per: min}}}": (1, 22, "needs a rate, a quota or concurrent"),
     "system: {limits: {x: {rate: 1.5}}}": (1, 29, "whole number"),
     "system: {limits: {x: {rate: 0}}}": (1, 29, "between 1"),
     "system: {limits: {x: {rate: 1, per: eon}}}": (1, 37, "30s"),
@@ -174,6 +180,19 @@ MISTAKES = {
     "system: {limits: {x: {quota: 1, schedule: [{cron: '* 9 * * *', refill_amount: 1}]}}}": (1, 43, "of a quota"),
     "system: {limits: {x: {quota: 1, cron: daily}}}": (1, 39, "five fields"),
     "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: day, on: 1}}}": (1, 66, "cannot be combined with cron"),
+    "system: {limits: {x: {concurrent: 0}}}": (1, 35, "between 1 and 10000"),
+    "system: {limits: {x: {concurrent: 1.5}}}": (1, 35, "whole number"),
+    "system: {limits: {x: {concurrent: 5, ttl: soon}}}": (1, 43, "such as 30s or 2min"),
+    "system: {limits: {x: {concurrent: 5, ttl: 2d}}}": (1, 43, "between 1 and 86400"),
+    "system: {limits: {x: {concurrent: 5, ttl: true}}}": (1, 43, "whole number"),
+    "system: {limits: {x: {concurrent: 5, max_hold: 30}}}": (1, 48, "must not be shorter than ttl, which is 60 s"),
+    "system: {limits: {x: {concurrent: 5, burst: 2}}}": (1, 38, "no known key"),
+    "system: {limits: {x: {concurrent: 5, alerts: [0.8]}}}": (1, 38, "no known key"),
+    "system: {limits: {x: {concurrent: 5, rate: 2}}}": (1, 38, "cannot be combined with concurrent"),
+    "system: {limits: {x: {rate: 5, ttl: 2}}}": (1, 32, "no known key"),
+    "system: {limits: {x: {concurrent: 5, floors: {a: 2}}}}": (1, 50, "from 0 to below 1"),
+    "system: {limits: {x: {concurrent: 5, schedule: [{cron: '* 9 * * *', refill_amount: 1}]}}}": (1, 48, "the slots"),
+    "system: {limits: {x: '5/concurrent,alert=0.8'}}": (1, 22, "is not for a concurrency limit"),
     "namespace: other": (1, 12, "is not 'default'"),
     "resources: {a: {disabled: maybe}}": (1, 27, "true, false or bypass"),
     "resources: {a: {switch: enabled, disabled: true}}": (1, 34, "cannot be combined"),
@@ -367,10 +386,11 @@ def test_the_schema_knows_every_key() -> None:
         "disabled",
         "resources",
     }
-    rate, quota, capacity = parts["limit"]["anyOf"][1:]
+    quota, concurrent, capacity, rate = parts["limit"]["anyOf"][1:]
     policy = {"soft", "floors", "alerts", "schedule"}
     resets = {"reset_schedule", "reset_after_seconds"}
     windows = {"every", "tz", "at", "on", "cron", "reset_after"}
     assert set(quota["properties"]) == {"quota", "rollover", *windows, *policy}
     assert set(capacity["properties"]) == {"capacity", "burst", "refill_amount", "refill_period", *resets, *policy}
     assert set(rate["properties"]) == {"rate", "per", "burst", *policy}
+    assert set(concurrent["properties"]) == {"concurrent", "ttl", "max_hold", *policy - {"alerts"}}

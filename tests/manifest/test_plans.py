@@ -33,7 +33,7 @@ from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 
 FULL = """
-    system: {on_unavailable: allow, limits: {rpm: 600, tpd: 1000000/day@Europe/Berlin}}
+    system: {on_unavailable: allow, limits: {rpm: 600, tpd: 1000000/day@Europe/Berlin, parallel: 10/concurrent}}
     resources:
       gpt-4: {switch: bypassed, limits: {tpm: {rate: 10, soft: true, floors: {batch: 0.3}}}}
       gpt-5: {switch: disabled}
@@ -42,7 +42,8 @@ FULL = """
         parent: project
         cascade: true
         limits: {rpm: 5}
-        resources: {gpt-4: {switch: enabled, limits: {usd: {quota: 3, cron: 0 9 * * 0}}}}
+        resources:
+          gpt-4: {switch: enabled, limits: {usd: {quota: 3, cron: 0 9 * * 0}, jobs: {concurrent: 5, max_hold: 60}}}
       project: {parent: acme}
       acme: {name: Acme}
 """
@@ -174,7 +175,7 @@ def test_prune_removes_the_limits_that_are_not_stated_and_says_so() -> None:
     assert names(plan) == ["remove resource gpt-4", "remove entity key-1 on gpt-4"]
     assert repository.get_limits("key-1") == [Limit.per_minute("rpm", 5)]
     assert repository.get_resource_defaults("gpt-4") == []
-    assert len(repository.get_system_defaults()[0]) == 2
+    assert len(repository.get_system_defaults()[0]) == 3
     assert repository.resolve_access("x", "gpt-4") == (Access.BYPASSED, "resource")
 
 
@@ -428,7 +429,18 @@ UNSCHEDULED = st.one_of(
         POLICIES,
     ),
 )
-LIMITS = st.builds(Limit.with_schedule, UNSCHEDULED, SCHEDULES)
+TTLS = st.integers(1, 86_400)
+SLOTS = st.builds(
+    lambda slots, ttl, longer, soft, floors: Limit.concurrent(
+        "x", slots, ttl=ttl, max_hold=None if longer is None else ttl + longer, soft=soft, floors=floors
+    ),
+    st.integers(1, 10_000),
+    TTLS,
+    st.none() | TTLS,
+    st.booleans(),
+    st.dictionaries(st.sampled_from(["batch", "soft", "ttl", "max_hold"]), st.just(0.25)),
+)
+LIMITS = st.builds(Limit.with_schedule, st.one_of(UNSCHEDULED, SLOTS), SCHEDULES)
 IDS = st.one_of(
     st.sampled_from(
         ["null", "true", "1", "0x1F", "10:30", "~", "a b", "é", "'q'", '"q"', "a: b", "- a", "&a", "<<", "."]

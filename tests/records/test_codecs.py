@@ -32,10 +32,13 @@ LIMIT_NAMES = st.sampled_from(
     [*NASTY_NAMES, "a_cp", "a_cp_cp", "cp", "l_x_cp", "config_version", "rpm"]
 ) | st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,8}", fullmatch=True).filter(lambda name: name != "wcu")
 AMOUNTS = st.integers(1, MAX_AMOUNT)
+TTLS = st.integers(1, 86_400)
 LIMITS = st.lists(
     st.builds(
         Limit, name=LIMIT_NAMES, capacity=AMOUNTS, refill_amount=AMOUNTS, refill_period_seconds=st.integers(1, 10**8)
-    ),
+    )
+    | st.builds(Limit.concurrent, LIMIT_NAMES, st.integers(1, 10_000), ttl=TTLS, soft=st.booleans())
+    | st.builds(Limit.concurrent, LIMIT_NAMES, st.integers(1, 10_000), ttl=TTLS, max_hold=TTLS.map((86_400).__add__)),
     min_size=1,
     max_size=4,
     unique_by=lambda limit: limit.name,
@@ -72,7 +75,8 @@ def test_limits_come_back_and_leave_nothing_of_those_before(
     assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None)
     second = stored(Write(key, (), first), config.replace(key, first, after, {}, policy))
     assert config.decode(key, second) == (after, policy, 2, None, None)
-    assert len(config.encode(after)) == 3 * len(after), "no two limits share an attribute"
+    more = sum(bool(field) for limit in after for field in (limit.ttl, limit.max_hold, limit.soft))
+    assert len(config.encode(after)) == 3 * len(after) + more, "no two limits share an attribute"
     gone = stored(Write(key, (), second), config.replace(key, second, None, {}))
     assert config.decode(key, gone) == (None, None, 3, None, None), "a deleted config keeps its version"
     assert config.decode(key, None) == (None, None, 0, None, None)

@@ -19,6 +19,7 @@ from .commands import Command, Shell
 from .grid import Cell, Grid
 from .output import print_text
 from .policies import explain_cascade, spell_reset
+from .slots import TakenSlots, describe_slots, show_slots
 
 if TYPE_CHECKING:
     from ..sync import SyncLease, SyncRateLimiter
@@ -39,6 +40,7 @@ priority_option = click.option(
 @click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
 @priority_option
 @amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
+@click.option("--holder", metavar="NAME", help="A name that is shown with the slots that the call holds.")
 @click.option(
     "--on-unavailable",
     type=click.Choice(["allow", "block"]),
@@ -54,11 +56,13 @@ def acquire(
     max_wait: float | None,
     priority: str | None,
     adjustment: dict[str, int],
+    holder: str | None,
     on_unavailable: str | None,
 ) -> None:
     """Take tokens; the exit code says whether they were granted.
 
-    They are taken from the entity and, with cascade, from those above it, all or nothing.
+    They are taken from the entity and, with cascade, from those above it, all or nothing. Slots of concurrency limits
+    are free again when the command ends.
 
     Exit codes: 0 granted, 3 not yet (the message says when), 4 never (above the capacity),
     5 the store is unavailable, 22 switched off, 2 invalid input.
@@ -71,9 +75,8 @@ def acquire(
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
     """
     limiter = shell.limiter()
-    with limiter.acquire(
-        entity_id, resource, cost, limits or None, on_unavailable, max_wait, priority=priority, also=also or None
-    ) as lease:
+    options: dict[str, Any] = {"priority": priority, "also": also or None, "holder": holder}
+    with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait, **options) as lease:
         if adjustment:
             lease.adjust(adjustment)
     is_settled = bool(adjustment) and not lease.degraded
@@ -186,6 +189,8 @@ def explain(
     }
     shell.show(data, _grid(levels, "fits" if cost else "one more"), *remarks)
     if not shell.as_json:
+        taken = [TakenSlots((each.entity_id, each.limit_name), each.slots, each.instant_ms) for each in statuses]
+        show_slots(("level", "limit"), taken)
         click.echo()
         print_text(_verdict(statuses, wait, cost))
 
@@ -198,7 +203,11 @@ def _explain_level(
 
 
 def _describe(status: LevelStatus) -> dict[str, object]:
-    return {**status.as_dict(), "floor": status.floor, "floors": dict(status.limit.floors)}
+    shown = {**status.as_dict(), "floor": status.floor, "floors": dict(status.limit.floors)}
+    if status.limit.is_concurrency:
+        times = {"ttl": status.limit.ttl, "max_hold": status.limit.max_hold or None}
+        shown |= {**times, "slots": describe_slots(status.slots, status.instant_ms)}
+    return shown
 
 
 def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[str, int]) -> str:
@@ -214,6 +223,8 @@ def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[
             most += late.credit
         kept = f", {late.floor:,} kept for others" if late.floor else ""
         return f"{asked} never fits: above the maximum {most:,} of {where}{kept}."
+    if late.limit.is_concurrency:
+        return f"{asked} fits in {spell_duration(wait)} at the latest, when slots of {where} have come back."
     then = f"{where} has refilled" if late.limit.calendar is None else f"a new window of {where} has begun"
     return f"{asked} fits in {spell_duration(wait)}, when {then}."
 
@@ -257,11 +268,12 @@ def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
         for status in level.limits:
             limit = (status.limit_name, spell_rate(status.limit), status.limit.capacity)
             policy = ", ".join(["bypassed"] * level.bypassed + spell_policy(status.limit))
-            left = (status.available, status.credit or None, spell_reset(status))
+            left = (status.in_flight, status.available, status.credit or None, spell_reset(status))
             rows.append((*names, *limit, policy or None, *left, _fit_cell(status)))
             names = ("", "")
-    rare = ("policy", "of it credit", "resets")
-    headers = ("level", "limits from", "limit", "rate", "burst", "policy", "left", "of it credit", "resets", fitting)
+    rare = ("policy", "in flight", "of it credit", "resets")
+    amounts = ("in flight", "left", "of it credit", "resets")
+    headers = ("level", "limits from", "limit", "rate", "burst", "policy", *amounts, fitting)
     absent = [each for each in rare if all(row[headers.index(each)] is None for row in rows)]
     return Grid(headers, rows).without(*absent)
 

@@ -6,6 +6,7 @@ NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at onc
 NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
                          tpd:1000/cron(0 9 * * 1-5)@UTC  the same, whenever a cron expression fires
                          chat:1000/5h@first-use  the same, in windows that begin with their first use
+NAME:SLOTS/concurrent  parallel:10/concurrent,ttl=120,max_hold=600  so many at once; seconds, or 2min
 ...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
 ...,alert=PART        tpm:10000,alert=0.8,alert=0.95  thresholds that are announced
 NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
@@ -18,7 +19,7 @@ KEY=VALUE             plan=pro                metadata and tags
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -38,7 +39,8 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 _LIMIT_FORMS = (
     "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s; or a quota "
     "NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, tpd:1000/cron(0 9 * * 1-5)@UTC or "
-    "tpd:1000/5h@first-use"
+    "tpd:1000/5h@first-use; or so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. "
+    "parallel:10/concurrent,ttl=60"
 )
 _MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
 _OUTSIDE_COMMA = r",(?![^()]*\))"
@@ -50,6 +52,9 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600),
     **dict.fromkeys(("d", "day", "days"), 86_400),
 }
+_CONCURRENT = "concurrent"
+_HOLDING = ("ttl", "max_hold")
+"""Options of a concurrency limit alone: behind others they would be floors of these names."""
 _SOFT = f"{__name__}.soft"
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
@@ -62,13 +67,16 @@ def parse_limit(text: str) -> Limit:
     try:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
-        given = _parse_options(options)
+        concurrent = head.rpartition("/")[2] == _CONCURRENT
+        given = _parse_options(options, _HOLDING if concurrent else ())
         if "@" in head:
             limit = _parse_quota(name, head, given.window)
         elif given.window:
-            raise ValueError(f"{given.window[0]!r} is for a quota, not for a rate")
+            raise ValueError(
+                f"{given.window[0]!r} is for a quota, not for a {'limit of slots' if concurrent else 'rate'}"
+            )
         else:
-            limit = _parse_rate(name, head)
+            limit = _parse_slots(name, head, given.holding) if concurrent else _parse_rate(name, head)
         floors, alerts = check_floors(given.floors), check_alerts(given.alerts)
         return replace(limit, soft=given.soft, floors=floors, alerts=alerts)
     except ValueError as error:  # of which `ValidationError` is one
@@ -76,18 +84,26 @@ def parse_limit(text: str) -> Limit:
 
 
 class _Options(NamedTuple):
-    """What stands behind a limit: ``window`` are the parts that say when the windows of a quota begin."""
+    """What stands behind a limit.
+
+    ``window`` are the parts that say when the windows of a quota begin, ``holding`` the times of a concurrency limit.
+    """
 
     soft: bool
     window: list[str]
+    holding: dict[str, int]
     alerts: list[float]
     floors: dict[str, float]
 
 
-def _parse_options(options: Sequence[str]) -> _Options:
-    """Return the options of a limit. Raise `ValueError` for one that has no meaning, or is given twice."""
+def _parse_options(options: Sequence[str], times: Sequence[str]) -> _Options:
+    """Return the options of a limit, those in ``times`` in seconds.
+
+    Raise `ValueError` for one that has no meaning, or is given twice.
+    """
     seen: set[str] = set()
     window: list[str] = []
+    holding: dict[str, int] = {}
     alerts: list[float] = []
     floors: dict[str, float] = {}
     for option in options:
@@ -97,13 +113,15 @@ def _parse_options(options: Sequence[str]) -> _Options:
         seen.add(key)
         if key in ("at", "on"):
             window.append(option)
+        elif key in times:
+            holding[key] = _parse_seconds(option, value)
         elif key == "alert":
             alerts.append(_parse_part(option, value))
         elif key != "soft":
             floors[key] = _parse_part(option, value)
         elif option != "soft":
             raise ValueError(f"{option!r} has a value, and 'soft' takes none")
-    return _Options("soft" in seen, window, alerts, floors)
+    return _Options("soft" in seen, window, holding, alerts, floors)
 
 
 def _parse_rate(name: str, text: str) -> Limit:
@@ -123,6 +141,18 @@ def _parse_quota(name: str, text: str, when: Sequence[str]) -> Limit:
     amount = _parse_whole("amount", amount_text)
     rollover = _parse_whole("rollover", rollover_text) if has_rollover else 0
     return Limit.quota(name, amount, every=",".join([window, *when]), rollover=rollover)
+
+
+def _parse_slots(name: str, text: str, holding: Mapping[str, int]) -> Limit:
+    slots = _parse_whole("number of slots", text.removesuffix(f"/{_CONCURRENT}"))
+    return Limit.concurrent(name, slots, ttl=holding.get("ttl", 60), max_hold=holding.get("max_hold"))
+
+
+def _parse_seconds(option: str, text: str) -> int:
+    seconds = int(text) if re.fullmatch(_WHOLE, text) else _parse_span(text)
+    if seconds is None:
+        raise ValueError(f"{option!r} is not a time; write seconds, or a number of sec, min, hour or day such as 2min")
+    return seconds
 
 
 def _parse_whole(what: str, text: str) -> int:
@@ -192,7 +222,13 @@ def _parse_span(text: str) -> int | None:
 
 
 def spell_rate(limit: Limit) -> str:
-    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota."""
+    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota.
+
+    Of a concurrency limit it is what ``-l`` takes, with its times in seconds: ``10/concurrent,ttl=60``.
+    """
+    if limit.is_concurrency:
+        times = {"ttl": limit.ttl, "max_hold": limit.max_hold}
+        return f"{limit.capacity}/{_CONCURRENT}" + "".join(f",{key}={each}" for key, each in times.items() if each)
     if limit.calendar is not None:
         return f"{limit.refill_amount:,}/{_spell_window(limit.calendar)}"
     seconds = limit.refill_period_seconds
@@ -239,7 +275,8 @@ def limit_option(*, required: bool = False) -> Decorator:
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
         "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC', "
-        "chat:1000/5h@first-use (from the first use on). "
+        "chat:1000/5h@first-use (from the first use on). So many at once is NAME:SLOTS/concurrent: "
+        "parallel:10/concurrent, parallel:10/concurrent,ttl=2min,max_hold=1h. "
         "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
     )
     names = ("--limit", "-l", "limits")

@@ -27,6 +27,7 @@ from .grid import Grid, facts
 from .old_names import Renamed, hide
 from .output import note, to_jsonable
 from .policies import find_unknown, read_entity_policies, spell_policies
+from .slots import TakenSlots, show_slots
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
@@ -356,7 +357,8 @@ def list_resources(shell: Shell) -> None:
 def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
     """Show the stored buckets of an entity.
 
-    They are not refilled to now: `available` shows what is left.
+    They are not refilled to now: `available` shows what is left. Of a concurrency limit the free slots are shown, for
+    how many seconds slots were held in all, and who holds those that are taken.
 
     Example:
       zae-limiter entity buckets key-1 -r gpt-4
@@ -364,17 +366,15 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
     found = shell.repository().get_buckets(entity_id, resource)
     rows = []
     for each in found:
-        stored, used = each.tokens_milli // MILLI, each.total_consumed_milli // MILLI
-        capacity, amount = each.capacity_milli // MILLI, each.refill_amount_milli // MILLI
-        if each.calendar is None:
-            limit = Limit(each.limit_name, capacity, amount, each.refill_period_ms // MILLI)
-        else:
-            limit = Limit.quota(each.limit_name, amount, every=each.calendar, rollover=capacity - amount)
-        credit = sum(lot.tokens_milli for lot in each.credits) // MILLI
-        rows.append((each.resource, limit.name, stored, credit, capacity, spell_rate(limit), used))
-    headers = ("resource", "limit", "stored", "credit", "capacity", "rate", "used in all")
-    grid = Grid(headers, rows, f"{entity_id} has not used anything yet.")
-    shell.show(found, grid if any(each.credits for each in found) else grid.without("credit"))
+        rate, used = spell_rate(Limit.from_bucket_state(each)), each.total_consumed_milli // MILLI
+        credit = sum(lot.tokens_milli for lot in each.credits) // MILLI or None
+        rows.append((each.resource, each.limit_name, each.in_flight, each.tokens, credit, each.capacity, rate, used))
+    headers = ("resource", "limit", "in flight", "stored", "credit", "capacity", "rate", "used in all")
+    absent = [each for each in ("in flight", "credit") if all(row[headers.index(each)] is None for row in rows)]
+    shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet.").without(*absent))
+    if not shell.as_json:
+        taken = [TakenSlots((each.resource, each.limit_name), each.slots, each.last_refill_ms) for each in found]
+        show_slots(("resource", "limit"), taken)
 
 
 @entity.command("reset-bucket")
@@ -385,7 +385,7 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
 def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
     """Reset a bucket to full.
 
-    This also repairs a damaged bucket.
+    This also repairs a damaged bucket. Slots are freed: whoever holds one loses it.
 
     Example:
       zae-limiter entity reset-bucket key-1 gpt-4 --yes
@@ -433,11 +433,13 @@ def top_up(shell: Shell, **given: Any) -> None:
 def reset(shell: Shell, limits: Sequence[str], **given: Any) -> None:
     """Fill the limits of a bucket up.
 
-    Credits stay as they are. Without --limit this also repairs a damaged bucket.
+    Credits stay as they are. Slots of concurrency limits are freed: whoever holds one loses it. Without --limit this
+    also repairs a damaged bucket.
 
     Examples:
       zae-limiter entity reset key-1 -r gpt-4
       zae-limiter entity reset key-1 -r gpt-4 --limit tpm --idempotency-key ticket-12
+      zae-limiter entity reset key-1 -r gpt-4 --limit parallel
     """
     repository = shell.repository()
     done = repository.reset_bucket(limits=limits or None, **given)

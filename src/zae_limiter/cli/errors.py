@@ -41,6 +41,7 @@ CODES: dict[type[BaseException], int] = {
     library.AccessDeniedError: 18,
     library.RateLimiterClosedError: 19,
     library.ResourceDisabled: 22,
+    library.SlotLostError: 26,
     PlanOutdatedError: 23,
     ManifestError: 24,
     click.Abort: 130,

@@ -79,7 +79,8 @@ def top(
     """Watch the busiest buckets.
 
     Shows one line per limit of a bucket: the net consumption per second since the previous survey, the tokens left, and
-    when it will be full again. Press Ctrl-C to stop. Without a terminal each survey is printed below the last; with
+    when it will be full again. Of a concurrency limit it is how many slots were held on average, how many are free, and
+    how many are in flight. Press Ctrl-C to stop. Without a terminal each survey is printed below the last; with
     --json it is one line.
 
     Every survey reads every bucket of the resource, or of the namespace. On DynamoDB that costs about one read unit per
@@ -195,8 +196,14 @@ def _grid(loads: Sequence[Load]) -> Grid:
             load.capacity,
             used_bar(load.available, load.capacity, _BAR),
             f"{load.utilization_pct:4.0f} %",
-            spell_duration(math.ceil(load.full_in_seconds)) if load.full_in_seconds else Cell("full", "dim"),
+            _spell_full(load),
         )
         for load in loads
     ]
     return Grid(headers, rows)
+
+
+def _spell_full(load: Load) -> str | Cell:
+    if load.in_flight:
+        return f"{load.in_flight:,} in flight"
+    return spell_duration(math.ceil(load.full_in_seconds)) if load.full_in_seconds else Cell("full", "dim")

@@ -159,6 +159,10 @@ class SlotBalance(NamedTuple):
         """Return the slots that are free at ``now_ms``; negative where more are taken than the limit states by now."""
         return self.rule.capacity - MILLI * sum(until_ms > now_ms for until_ms in self.untils)
 
+    def full_at(self) -> int:
+        """Return the instant from which no slot is taken, unless it is renewed; 0 if none is."""
+        return max(self.untils, default=0)
+
     def credit(self, now_ms: int) -> int:
         """Return 0: there is no credit of slots."""
         return 0

@@ -475,6 +475,8 @@ class Limit:
     def from_bucket_state(cls, state: Any) -> Limit:
         """Return the limit that a bucket, a `BucketState`, was last written under, as far as the bucket knows it."""
         capacity, amount = state.capacity_milli // 1000, state.refill_amount_milli // 1000
+        if state.ttl_ms:
+            return cls.concurrent(state.limit_name, capacity, ttl=state.ttl_ms // 1000)
         if state.calendar is None:
             return cls(state.limit_name, capacity, amount, state.refill_period_ms // 1000)
         return cls.quota(state.limit_name, amount, every=state.calendar, rollover=capacity - amount)

@@ -22,10 +22,25 @@ MOST_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class SlotState:
+    """A slot of a concurrency limit that is taken: since when and, unless renewed, until when, in ms since 1970."""
+
+    number: int
+    since_ms: int
+    until_ms: int
+    holder: str | None = None
+    """The name that the holder gave itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class LevelStatus(LimitStatus):
-    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from."""
+    """A `LimitStatus` as `get_status` returns it; ``source`` is the level that the limit comes from.
+
+    ``slots`` are those of a concurrency limit that are taken, the longest first.
+    """
 
     source: str = ""
+    slots: tuple[SlotState, ...] = ()
 
     @property
     def capacity(self) -> int:
@@ -122,6 +137,10 @@ class BucketState:
     windows it has, and ``refill_period_ms`` is 1: one of them. Of a quota whose window begins with its first use,
     ``window_start_ms`` is when that was. ``credits`` are spent after it, in their order.
     ``total_overdrawn_milli`` is the part of ``total_consumed_milli`` that was beyond a soft or bypassed limit.
+
+    Of a concurrency limit, ``tokens_milli`` are the slots that are free at ``last_refill_ms``, ``ttl_ms`` is the time
+    to live of one, and ``slots`` are those that are taken, the longest first. ``total_consumed_milli`` counts for how
+    long slots were held, in milliseconds, ``total_overdrawn_milli`` how many were taken beyond a soft limit.
     """
 
     entity_id: str
@@ -137,6 +156,8 @@ class BucketState:
     window_start_ms: int | None = None
     credits: tuple[Credit, ...] = ()
     total_overdrawn_milli: int = 0
+    ttl_ms: int = 0
+    slots: tuple[SlotState, ...] = ()
 
     @classmethod
     def from_limit(cls, entity_id: str, resource: str, limit: Limit, now_ms: int) -> BucketState:
@@ -149,7 +170,12 @@ class BucketState:
         calendar = limit.calendar
         text, start_ms = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
         whose = (entity_id, resource, limit.name)
-        return cls(*whose, capacity, now_ms, capacity, amount, period_ms, 0, text, start_ms)
+        return cls(*whose, capacity, now_ms, capacity, amount, period_ms, 0, text, start_ms, ttl_ms=limit.ttl * MILLI)
+
+    @property
+    def in_flight(self) -> int | None:
+        """How many slots of a concurrency limit are taken; None for other limits."""
+        return len(self.slots) if self.ttl_ms else None
 
     @property
     def tokens(self) -> int:
@@ -170,7 +196,8 @@ class BucketOperationResult:
         entity_id: The entity.
         resource: The resource.
         shards: How many records the bucket is split over.
-        amounts: The whole tokens by limit that were added: as credit, or to fill the bucket up.
+        amounts: The whole tokens by limit that were added: as credit, or to fill the bucket up; of a concurrency limit
+            the slots that were freed.
     """
 
     entity_id: str
@@ -398,7 +425,9 @@ class Load:
         utilization_pct: The used share of the capacity in percent.
         full_in_seconds: When it will be full again.
         total_consumed_milli: The millitokens ever consumed.
-        consumed_per_second: Net consumption since the previous survey; None without one.
+        consumed_per_second: Net consumption since the previous survey; None without one. Of a concurrency limit it is
+            how many slots were held on average, as far as their holders have told by then.
+        in_flight: How many slots of a concurrency limit are taken; None for other limits.
     """
 
     entity_id: str
@@ -410,6 +439,7 @@ class Load:
     full_in_seconds: float
     total_consumed_milli: int
     consumed_per_second: float | None = None
+    in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ class LevelShards(NamedTuple):
         given = images or {}
         return bucket.reading([(level, given.get(level.key, seen.image)) for level, seen in self.shards], now_ms)
 
+    @property
+    def images(self) -> list[Image]:
+        """The records of the bucket as last seen, without those that do not exist."""
+        return [seen.image for _, seen in self.shards if seen.image is not None]
+
     def may_combine(self, cost: Mapping[str, int]) -> bool:
         """Return whether one request may be served from several shards.
 

@@ -13,6 +13,7 @@ from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisable
 from ..core.limit import Limit, seconds
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
+from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.ignored import warn_ignored
 from .amounts import check_amounts, check_known
@@ -69,19 +70,19 @@ class QueryOperations(Operations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no
-        effect.
+        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
+        these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
+        ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """
         warn_ignored({"use_stored_limits": use_stored_limits})
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
-        readings = chain.readings(now_ms)
-        error = refusal(readings, cost, now_ms)
+        readings, whole = chain.readings(now_ms), chain.complete(cost)
+        error = refusal(readings, whole, now_ms)
         if isinstance(error, CapacityExceeded):
             raise error
-        return wait_for(readings, cost, now_ms) / MILLI
+        return wait_for(readings, whole, now_ms) / MILLI
 
     @overload
     async def get_status(self) -> Status: ...
@@ -118,12 +119,15 @@ class QueryOperations(Operations):
         whose = (names.entity_id(entity_id), names.resource(resource))
         chain, now_ms = await self._read_chain(*whose, limits, priority, stores_limits=True)
         check_known("needed", cost, chain.names)
-        if needed is None:
-            cost = dict.fromkeys(chain.names, MILLI)
+        whole = dict.fromkeys(chain.names, MILLI) if needed is None else chain.complete(cost)
         return [
-            LevelStatus(**{field.name: getattr(seen, field.name) for field in fields(seen)}, source=home.level.source)
-            for home, reading in zip(chain.homes, chain.readings(now_ms), strict=True)
-            for seen in statuses([reading], cost, now_ms)
+            LevelStatus(
+                **{field.name: getattr(seen, field.name) for field in fields(seen)},
+                source=level.home.level.source,
+                slots=taken_states(level.images, seen.limit_name, now_ms) if seen.limit.is_concurrency else (),
+            )
+            for level, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+            for seen in statuses([reading], whole, now_ms)
         ]
 
     @overload
@@ -166,10 +170,10 @@ class QueryOperations(Operations):
     ) -> Availability | list[Availability]:
         """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
 
-        ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
-        ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
-        that order, reading all of them at once; a mapping says what is needed of each resource. ``priority`` is that of
-        the requests.
+        ``needed`` are tokens by limit name; None asks for nothing. A slot of every concurrency limit is needed as well,
+        as an acquire takes one. ``limits`` are counted by instead of the stored ones. With a list of ``entity_id``, of
+        ``resource`` or of both it answers for each entity on each resource, in that order, reading all of them at once;
+        a mapping says what is needed of each resource. ``priority`` is that of the requests.
         """
         costs = _check_needs(resource, needed)
         entities = entity_id if isinstance(entity_id, list | tuple) else [entity_id]
@@ -194,7 +198,7 @@ class QueryOperations(Operations):
         now_ms = self._backend.clock.now_ms()
         entities = []
         for shards in bucket.group_by_bucket(rows):
-            balances = bucket.stored_balances(shards, limit_name)
+            balances = bucket.held_balances(shards, limit_name, now_ms)
             first = shards[0][1]
             if balances and not (parents_only and first.get("parent_id")):
                 left = balance(balances, now_ms) // MILLI
@@ -262,7 +266,7 @@ class QueryOperations(Operations):
             if chain is not None:
                 chain, now_ms = await self._follow(chain, deadline, stores_limits=True)
                 check_known("needed", cost, chain.names)
-                told = tuple(statuses(chain.readings(now_ms), cost, now_ms))
+                told = tuple(statuses(chain.readings(now_ms), chain.complete(cost), now_ms))
                 bypassed = any(home.level.bypassed for home in chain.homes)
                 return Availability(entity_id, resource, now_ms, told, bypassed)
         except ResourceDisabled:  # since a moment ago

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.calendar import UNITS
-from ..core.limit import MAX_AMOUNT
+from ..core.limit import MAX_AMOUNT, MAX_SLOTS
 from ..core.values import Access, OnUnavailable
 
 NONE = "none"
@@ -44,7 +44,7 @@ ENTRY: dict[str, Any] = {
     "refill_amount": _amount("The tokens per period, of a rate."),
     "refill_period_seconds": _of("integer", "The period in seconds, of a rate.", minimum=1),
 }
-_POLICY: dict[str, Any] = {
+_SHARING: dict[str, Any] = {
     "soft": _of("boolean", "Whether it only counts, and never refuses."),
     "floors": _of(
         "object",
@@ -52,6 +52,9 @@ _POLICY: dict[str, Any] = {
         additionalProperties={"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     ),
     "schedule": _of("array", "Other numbers at certain times; the first that matches.", items=_object(ENTRY, "cron")),
+}
+_POLICY: dict[str, Any] = {
+    **_SHARING,
     "alerts": _of(
         "array",
         "The parts of the capacity at which an alert is recorded when they are used.",
@@ -78,6 +81,16 @@ QUOTA: dict[str, Any] = {
     "rollover": _amount("Unused tokens that are kept for later windows.", least=0),
     **_POLICY,
 }
+CONCURRENT: dict[str, Any] = {
+    "concurrent": _of("integer", "How many at once: its slots.", minimum=1, maximum=MAX_SLOTS),
+    "ttl": _of(
+        ["string", "integer"], "After how long a slot comes back that nobody renews: 60, 2min; 60 s if left out."
+    ),
+    "max_hold": _of(
+        ["string", "integer"], "For how long a slot can be held at most: 600, 10min; for ever if left out."
+    ),
+    **_SHARING,
+}
 RESET: dict[str, Any] = {
     "cron": _of("string", "It is back when this begins to match, e.g. 0 0 * * *."),
     "tz": _of("string", "The time zone; UTC if left out."),
@@ -97,6 +110,8 @@ CAPACITY: dict[str, Any] = {
     ),
     **_POLICY,
 }
+KINDS: dict[str, dict[str, Any]] = {"quota": QUOTA, "concurrent": CONCURRENT, "capacity": CAPACITY, "rate": RATE}
+"""The tables of the kinds of limits, by the key that a limit of the kind has."""
 _DISABLED = {"enum": [True, False, "bypass", None], "description": "The switch, as version 0.17 writes it."}
 _CASCADE = {
     "enum": [True, False, NONE, None],
@@ -129,7 +144,10 @@ ROOT: dict[str, Any] = {
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a limits file, for editors."""
-    text = {"type": ["string", "integer"], "description": "As behind -l: 60, 1000/min:1500, 1000000/day@Europe/Berlin."}
+    text = {
+        "type": ["string", "integer"],
+        "description": "As behind -l: 60, 1000/min:1500, 1000000/day@Europe/Berlin, 10/concurrent.",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "zae-limiter limits",
@@ -138,6 +156,6 @@ def json_schema() -> dict[str, Any]:
             "system": _object(SYSTEM),
             "settings": _object(SETTINGS),
             "entity": _object(ENTITY),
-            "limit": {"anyOf": [text, _object(RATE, "rate"), _object(QUOTA, "quota"), _object(CAPACITY, "capacity")]},
+            "limit": {"anyOf": [text, *(_object(table, first) for first, table in KINDS.items())]},
         },
     }

@@ -1,14 +1,15 @@
-"""Limits as a file writes them: a text as behind ``-l``, a rate, or a quota."""
+"""Limits as a file writes them: a text as behind ``-l``, a rate, a quota, or so many at once."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, Limit, whole
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
 from ..core.limit_parts import check_alerts, check_floors
 from ..core.names import FIRST_USE
 from ..core.resets import merge_resets
@@ -33,19 +34,24 @@ Report = Callable[["Place", str, str], None]
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
     """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
-    if "quota" in given:
-        limit = reader.read_quota(name)
-    else:
-        limit = reader.read_capacity(name) if "capacity" in given else reader.read_rate(name)
+    read = {
+        "quota": reader.read_quota,
+        "concurrent": reader.read_concurrent,
+        "capacity": reader.read_capacity,
+        "rate": reader.read_rate,
+    }
+    limit = read[_find_kind(given)](name)
     return reader.add_schedule(limit) if "schedule" in given else limit
 
 
 def find_table(given: Iterable[str]) -> Mapping[str, Any]:
-    """Return the table of the kind of limit that has these keys: a quota, a capacity, or else a rate."""
+    """Return the table of the kind of limit that has these keys; a rate where none tells."""
+    return fields.KINDS[_find_kind(given)]
+
+
+def _find_kind(given: Iterable[str]) -> str:
     names = set(given)
-    if "quota" in names:
-        return fields.QUOTA
-    return fields.CAPACITY if "capacity" in names else fields.RATE
+    return next((kind for kind in fields.KINDS if kind in names), "rate")
 
 
 class _LimitReader:
@@ -119,6 +125,19 @@ class _LimitReader:
         if self._failed or amount is None or rollover is None or calendar is None:
             return None
         return Limit(name, amount + rollover, amount, -(-calendar.longest_ms // 1000), calendar, *policy)
+
+    def read_concurrent(self, name: str) -> Limit | None:
+        """Return a concurrency limit, None if a field is wrong."""
+        slots = self._check("concurrent", 0, lambda node: whole("concurrent", node.value, 1, MAX_SLOTS, "slots"))
+        ttl = self._check("ttl", 60, partial(_parse_seconds, most=MAX_TTL_SECONDS))
+        max_hold = self._check("max_hold", None, _parse_seconds)
+        soft, floors, _ = self._read_policy()
+        if max_hold is not None and max_hold < ttl:
+            place = self._given["max_hold"][1].place
+            self._fail(place, "max_hold", f"must not be shorter than ttl, which is {ttl} s")
+        if self._failed:
+            return None
+        return Limit.concurrent(name, slots, ttl=ttl, max_hold=max_hold, soft=soft, floors=dict(floors))
 
     def add_schedule(self, limit: Limit | None) -> Limit | None:
         """Return a limit with its schedule, None if it is None or an entry is wrong."""
@@ -249,6 +268,14 @@ def _parse_length(node: Node) -> timedelta:
     return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
 
 
+def _parse_seconds(node: Node, most: int = MAX_PERIOD_SECONDS) -> int:
+    found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
+    if found is None and isinstance(node.value, str):
+        raise ValidationError("ttl", node.value, "must be seconds, or a time such as 30s or 2min")
+    seconds = node.value if found is None else int(found[1] or 1) * _SECONDS[found[2]]
+    return whole("ttl", seconds, 1, most, "seconds")
+
+
 def _parse_period(node: Node) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is not None:
@@ -272,6 +299,9 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
         policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
     if limit.calendar is not None:
         return _write_quota(limit, limit.calendar) | policy
+    if limit.is_concurrency:
+        held = {"max_hold": limit.max_hold} if limit.max_hold else {}
+        return {"concurrent": limit.capacity, "ttl": limit.ttl, **held, **policy}
     burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
     if policy:
         return {"rate": limit.refill_amount, "per": per, **burst, **policy}

@@ -161,11 +161,11 @@ class _Parser:
     def _read_limit(self, name: str, node: Node, path: str) -> Limit | None:
         if isinstance(node.value, dict):
             given = self._read_pairs(self._drop_rivals(node, path), path, find_table(node.value))
-            if not given.keys() & {"rate", "quota", "capacity"}:
-                self._report(node.place, path, "needs a rate or a quota")
+            if not given.keys() & fields.KINDS.keys():
+                self._report(node.place, path, "needs a rate, a quota or concurrent, a number of slots")
             return read_limit(name, given, lambda place, field, why: self._report(place, f"{path}.{field}", why))
         if isinstance(node.value, bool) or not isinstance(node.value, (str, int)):
-            self._report(node.place, path, "must be a limit: 60, 1000/min, or a mapping with a rate or a quota")
+            self._report(node.place, path, "must be a limit: 60, 1000/min, or a mapping with rate, quota or concurrent")
             return None
         try:
             return self._parse_limit(f"{name}:{node.text}")
@@ -175,7 +175,7 @@ class _Parser:
 
     def _drop_rivals(self, node: Node, path: str) -> Node:
         """Return the mapping of a limit with one of its kinds only; report the others."""
-        kind, *others = [each for each in ("quota", "capacity", "rate") if each in node.value] or [""]
+        kind, *others = [each for each in fields.KINDS if each in node.value] or [""]
         for other in others:
             self._report(node.value[other][0], f"{path}.{other}", f"cannot be combined with {kind}")
         return replace(node, value={key: pair for key, pair in node.value.items() if key not in others})

@@ -50,17 +50,18 @@ from .level import (
     parse_calendar,
 )
 from .lots import credits_by_limit, last_expiry, parse_lot
+from .slot_states import slot_balances, slot_state, stored_slot_names
 from .slots import (
     SLOTS,
     concurrency_limits,
+    find_damage,
     find_taken,
-    is_sound,
     last_until,
     without_slots,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ..core.borders import Carried
     from ..core.bucket import Balance
@@ -161,13 +162,16 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
     from ..core.reports import BucketState, Credit
 
+    slotted = stored_slot_names(image for _, image in shards)
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
     owner = keys.parse_bucket_pk(shards[0][0].pk)
     found = []
-    for name in sorted(names):
+    for name in sorted(names | slotted):
         whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
-        if whole is not None:
+        if name in slotted:
+            found.append(slot_state(shards, name, now_ms))
+        elif whole is not None:
             balances = stored_balances(shards, name)
             levels = (shard.without_credits().level(now_ms) for shard in balances)
             tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
@@ -183,8 +187,13 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
     return found
 
 
+def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
+    """Return what each record of a bucket holds of one limit, as it was stated when it was written."""
+    return slot_balances(shards, name, now_ms) or stored_balances(shards, name)
+
+
 def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
-    """Return what each record of a bucket holds of one limit, under the rule that it was written under."""
+    """Return what each record of a bucket holds of a rate or a quota, under the rule that it was written under."""
     balances = []
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
@@ -221,7 +230,7 @@ def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
     wrong = []
     if SLOTS in image:
-        wrong += [f"{attr}={image[attr]!r}" for attr in image if not is_sound(attr, image[attr])]
+        wrong += find_damage(image)
     for attr, (least, most) in _ranges(without_slots(image) if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
         if (type(value) is not int or not least <= value <= most) and not (most < least and _is_calendar(value)):
@@ -280,7 +289,8 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
         ranges |= {MADE: (0, _FAR), NEWEST: number}
         counters = COUNTERS
     slotted = concurrency_limits(attrs)
-    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "tc", "pk")}
+    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "pk")}
+    ranges |= {attribute(name, "tc"): number for name in slotted}
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")} - slotted:
         for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
             ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number

@@ -15,6 +15,7 @@ from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level,
 from .lots import Lot, lot_attribute, lots_of
 from .pressure import moved_counters
 from .reshaping import move_anchor, reshape
+from .slots import concurrency_limits, find_taken, free_slots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -128,6 +129,7 @@ def cross_borders(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) 
 def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int) -> tuple[Write, dict[str, int]]:
     """Return the write that fills the limits of a record up, all if None, and what each gains in millitokens.
 
+    Slots of concurrency limits are freed, `MOST_FREED` of them; `free_more` frees the others, which are in the gains.
     Credits stay. What was taken before is not given back any more, as the bucket would have been full without it; what
     was announced of these limits may be announced again. A bucket whose limits have schedules has to be moved to what
     these put in force before that (`cross_borders`).
@@ -150,4 +152,25 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
         add[cr] += gains[name] + rule.capacity
         if al in image:
             put[al] = 0
-    return write._replace(put=put, add=add, guards=tuple(guards)), gains
+    slotted = _find_slotted(image, limits)
+    taken = find_taken(image, now_ms)
+    freed = free_slots(image, slotted)
+    gains |= {name: len(taken.get(name, ())) * MILLI for name in slotted}
+    guards += freed.guards
+    return write._replace(put=put, add=add, guards=tuple(guards), remove=(*write.remove, *freed.remove)), gains
+
+
+def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | None) -> Write | None:
+    """Return a write that frees more slots of a record, of those that it had ``before`` it was filled up.
+
+    None if all of these are free.
+    """
+    slotted = _find_slotted(before, limits)
+    fences = free_slots(before, slotted).rest
+    freed = free_slots(image, slotted, fences) if fences else None
+    return Write(key, freed.guards, remove=freed.remove) if freed is not None and freed.remove else None
+
+
+def _find_slotted(image: Image, limits: Collection[str] | None) -> list[str]:
+    names = concurrency_limits(tuple(image))
+    return sorted(names if limits is None else names & {*limits})

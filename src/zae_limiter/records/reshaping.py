@@ -15,7 +15,7 @@ from .bucket import carry_over, full_at, latest_instant, stored_names, stored_ru
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
-from .slots import drop_expired_slots, put_shapes, take_slots
+from .slots import SLOTS, drop_expired_slots, drop_other_kind, put_shapes, take_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,8 @@ def reshape(
             change = carry_over(level, image, name, old, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
-    for name in stored_names(image) - level.token_limits.keys() - {INFRASTRUCTURE_LIMIT}:
+    elsewhere = {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}
+    for name in stored_names(image) - elsewhere:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
     unheld, gone_slots = drop_expired_slots(image, now_ms)
     guards += unheld
@@ -82,6 +83,7 @@ def reshape(
     remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
     remove += tuple([attr for attr in gone_slots if attr not in put])
+    remove += drop_other_kind(level, image) if SLOTS in image or level.slot_limits else ()
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 

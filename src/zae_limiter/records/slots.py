@@ -25,7 +25,7 @@ from .algebra import MISSING_OR_AT_MOST
 from .level import attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 SLOTS = "sl"
 UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
+_TOKEN_FIELDS = ("tk", "ra", "rp", "cr", "hi", "ca", "ws", "al")
+_SLOT_FIELDS = ("tl", "tn", "pk")
+"""The fields that only limits of tokens have, and only those of slots."""
+MOST_FREED = 64
+"""How many slots one write frees at most: stores bound what a write can say."""
 _FAR = 2**62
 
 
@@ -127,8 +132,14 @@ def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
             yield limit_name, int(number), attr
 
 
-def is_sound(attr: str, value: object) -> bool:
-    """Return whether the value of an attribute is sound, as far as it is one of a slot."""
+def find_damage(image: Image) -> list[str]:
+    """Return the attributes of slots whose values are not sound, with these; a slot without a fence is none."""
+    wrong = [f"{attr}={image[attr]!r}" for attr in image if not _is_sound(attr, image[attr])]
+    fences = (FENCE_PREFIX + attr[2:] for attr in image if attr.startswith(UNTIL_PREFIX))
+    return wrong + [f"{fence}=None" for fence in fences if fence not in image]
+
+
+def _is_sound(attr: str, value: object) -> bool:
     try:
         if attr.startswith(UNTIL_PREFIX):
             return type(value) is int and 0 <= value < _FAR and int(attr.rpartition("_")[2]) >= 0
@@ -183,6 +194,35 @@ def put_shapes(level: Level, image: Image, put: dict[str, Any]) -> None:
     for name, limit in level.slot_limits.items():
         put |= {SLOTS: 1, **shape_of(limit)}
         put |= {attr: 0 for field in ("tn", "tc", "pk") if (attr := attribute(name, field)) not in image}
+
+
+def drop_other_kind(level: Level, image: Image) -> tuple[str, ...]:
+    """Return the attributes to remove of limits that count slots now and tokens before, or the other way round."""
+    found = [attribute(name, field) for name in level.slot_limits for field in _TOKEN_FIELDS]
+    found += [attribute(name, field) for name in level.token_limits for field in _SLOT_FIELDS]
+    return tuple([attr for attr in found if attr in image])
+
+
+def free_slots(image: Image, names: Collection[str], fences: Collection[str] | None = None) -> FreedSlots:
+    """Return what frees slots of some limits, whoever holds them: `MOST_FREED` at most.
+
+    Guarded by nobody else having taken them meanwhile. ``fences`` are those of the slots that may be freed; None for
+    all.
+    """
+    found = [attr for name, _, attr in slot_attributes(image) if name in names] if SLOTS in image else []
+    pairs = [(attr, FENCE_PREFIX + attr[2:]) for attr in found]
+    held = [pair for pair in pairs if fences is None or image[pair[1]] in fences]
+    guards = tuple([(fence, "=", image[fence]) for _, fence in held[:MOST_FREED]])
+    rest = tuple([image[fence] for _, fence in held[MOST_FREED:]])
+    return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
+
+
+class FreedSlots(NamedTuple):
+    """What a write does to free slots; ``rest`` are the fences of those that further writes have to free."""
+
+    guards: Guards
+    remove: tuple[str, ...]
+    rest: tuple[str, ...]
 
 
 def take_slots(
@@ -285,6 +325,23 @@ def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ..
     expired = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
     guards = tuple([(attr, "=", image[attr]) for attr in expired])
     return guards, tuple([attr for each in expired for attr in (each, FENCE_PREFIX + each[2:]) if attr in image])
+
+
+def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:
+    """Return the attributes of all slots, and of their limits, of several records of a bucket as one record has them.
+
+    ``without`` are names of limits that are not of slots any more.
+    """
+    merged: dict[str, Any] = {}
+    for image in images:
+        for name in concurrency_limits(tuple(image)) - {*without}:
+            merged |= {SLOTS: 1, **{attr: image[attr] for attr in (attribute(name, "cp"), attribute(name, "tl"))}}
+            counters = [attribute(name, field) for field in ("tn", "tc", "pk", "ov")]
+            merged |= {attr: merged.get(attr, 0) + image[attr] for attr in counters if attr in image}
+        for name, _, attr in slot_attributes(image) if SLOTS in image else ():
+            fence = FENCE_PREFIX + attr[2:]
+            merged |= {attr: image[attr], fence: image[fence]} if name not in without else {}
+    return merged
 
 
 class MovedSlots(NamedTuple):

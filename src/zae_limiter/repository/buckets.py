@@ -8,7 +8,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.bucket import MILLI, Rule, balance
+from ..core.bucket import MILLI, balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import check_limits, whole
 from ..records import bucket, keys, ledger
@@ -106,9 +106,7 @@ class BucketOperations(Operations):
         found = await self.get_bucket(entity_id, resource, limit.name)
         if found is not None:
             return found
-        rule, whose = Rule.of(limit), (entity_id, resource, limit.name)
-        calendar = None if rule.calendar is None else rule.calendar.text
-        return BucketState(*whose, rule.capacity, self._backend.clock.now_ms(), *rule[:3], calendar=calendar)
+        return BucketState.from_limit(entity_id, resource, limit, self._backend.clock.now_ms())
 
     async def get_resource_buckets(self, resource: str, limit_name: str | None = None) -> list[BucketState]:
         """Return the stored buckets of all entities for a resource, not refilled to now.
@@ -257,8 +255,8 @@ def _is_whole(shards: bucket.Shards) -> bool:
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
     from ..core.reports import Load, used_pct
 
-    balances = bucket.stored_balances(shards, state.limit_name)
+    balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI
     full_in_seconds = max(0, *(shard.full_at() - now_ms for shard in balances)) / MILLI
     whose, used = (state.entity_id, state.resource, state.limit_name), used_pct(capacity, left)
-    return Load(*whose, capacity, left, used, full_in_seconds, state.total_consumed_milli)
+    return Load(*whose, capacity, left, used, full_in_seconds, state.total_consumed_milli, in_flight=state.in_flight)

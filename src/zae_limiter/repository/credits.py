@@ -15,9 +15,10 @@ from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Key, Write
-from ..records.credits import add_credit, cross_borders, fill_up
+from ..records.credits import add_credit, cross_borders, fill_up, free_more
 from ..records.instants import iso
 from ..records.level import CREDITS, SHARDS
+from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT
@@ -26,6 +27,7 @@ from .configs import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
+    from ..records.algebra import Image
     from ..records.bucket import Shards
     from ..runtime.deadline import Deadline
 
@@ -87,7 +89,7 @@ class CreditOperations(BucketOperations):
                 raise ValidationError("expires_at", expires_at, f"must be in the future; it is {iso(now_ms)} now")
             (image,) = await backend.read([key], deadline)
             image = None if image is None else bucket.inspect(key, image)
-            await self._check_limits(request, "amounts", tokens, bucket.stored_names(image or {}), deadline)
+            await self._check_limits(request, "amounts", tokens, [image or {}], deadline)
             milli = {name: amount * MILLI for name, amount in tokens.items()}
             serial = int.from_bytes(os.urandom(2)) % MILLI
             write = add_credit(key, image, milli, expires_ms, backend.clock.now_ms(), serial)
@@ -105,6 +107,8 @@ class CreditOperations(BucketOperations):
         idempotency_key: str | None = None,
     ) -> BucketOperationResult:
         """Fill a bucket up, all its shards at once; credits stay as they are.
+
+        Slots of concurrency limits are freed: whoever holds one loses it.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
         ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
@@ -157,17 +161,25 @@ class CreditOperations(BucketOperations):
         return _result(request, result["shards"], result["amounts"])
 
     async def _check_limits(
-        self, request: Request, field: str, limits: Collection[str], stored: Collection[str], deadline: Deadline
+        self, request: Request, field: str, limits: Collection[str], images: Collection[Image], deadline: Deadline
     ) -> None:
         """Raise `ValidationError` for a limit that the entity does not have, if it is known which it has.
 
-        It has those of its config, and those ``stored`` in its bucket.
+        It has those of its config, and those in the ``images`` of its bucket. Raise it also for ``amounts`` of a
+        concurrency limit.
         """
         policy = await read_policy(self._backend, request.ns, request.entity_id, request.resource, deadline)
-        known = {limit.name for limit in policy.resolved.limits or ()} | {*stored} - {names.INFRASTRUCTURE_LIMIT}
+        config = policy.resolved.limits or ()
+        stated, slotted = {limit.name for limit in config}, {limit.name for limit in config if limit.is_concurrency}
+        slotted |= stored_slot_names(images) - stated
+        stored = {name for image in images for name in bucket.stored_names(image)} - {names.INFRASTRUCTURE_LIMIT}
+        known = stated | stored | slotted
         for name in limits:
             if known and name not in known:
                 raise ValidationError(field, name, f"no such limit; there are {', '.join(sorted(known))}")
+            if field == "amounts" and name in slotted:
+                reason = "is a concurrency limit, whose slots come back and are not used up; raise the limit instead"
+                raise ValidationError(field, name, reason)
 
     async def _reset(
         self, request: Request, limits: Collection[str] | None, deadline: Deadline, *, exact: bool
@@ -182,8 +194,7 @@ class CreditOperations(BucketOperations):
             if limits is not None:
                 raise
         if limits is not None:
-            stored = {name for _, image in shards for name in bucket.stored_names(image)}
-            await self._check_limits(request, "limits", limits, stored, deadline)
+            await self._check_limits(request, "limits", limits, [image for _, image in shards], deadline)
         forgets = limits is None and not any(CREDITS in image for _, image in shards)
         if not forgets:
             shards = await self._cross_borders(request, shards, deadline)
@@ -197,6 +208,8 @@ class CreditOperations(BucketOperations):
             won = await self._forget(request, result, deadline, exact=exact, keeps_credits=not damaged)
         else:
             won = await self._fill(request, [write for write, _ in filled], result, deadline)
+            if won:
+                await self._free_rest(shards, limits, deadline)
         return result if won else None
 
     async def _cross_borders(self, request: Request, shards: Shards, deadline: Deadline) -> Shards:
@@ -253,6 +266,18 @@ class CreditOperations(BucketOperations):
                     break
             self._backend.last_seen.forget(late.key)
         return True
+
+    async def _free_rest(self, shards: Shards, limits: Collection[str] | None, deadline: Deadline) -> None:
+        """Free the slots that were more than one write frees."""
+        for key, before in shards:
+            image: Image | None = before
+            for _ in tries(key.pk):
+                write = None if image is None else free_more(key, before, image, limits)
+                if write is None:
+                    break
+                await self._backend.commit([write], deadline)
+                self._backend.last_seen.forget(key)
+                (image,) = await self._backend.read([key], deadline)
 
     async def _read_shards(self, request: Request, deadline: Deadline) -> Shards:
         """Return all shards of a bucket: the first one says how many there are. Raise CorruptRecordError."""

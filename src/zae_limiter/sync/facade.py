@@ -204,9 +204,9 @@ class SyncRateLimiter(SyncOperations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        ``needed`` are tokens by limit name. With ``limits`` it is counted as if the bucket had them, instead of the
-        stored ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no
-        effect.
+        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
+        these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
+        ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """
         given = (entity_id, resource, needed, limits, priority)
         return run(self._inner.time_until_available(*given, use_stored_limits=use_stored_limits))
@@ -281,10 +281,10 @@ class SyncRateLimiter(SyncOperations):
     ) -> Availability | list[Availability]:
         """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
 
-        ``needed`` are tokens by limit name; None asks for nothing. ``limits`` are counted by instead of the stored
-        ones. With a list of ``entity_id``, of ``resource`` or of both it answers for each entity on each resource, in
-        that order, reading all of them at once; a mapping says what is needed of each resource. ``priority`` is that of
-        the requests.
+        ``needed`` are tokens by limit name; None asks for nothing. A slot of every concurrency limit is needed as well,
+        as an acquire takes one. ``limits`` are counted by instead of the stored ones. With a list of ``entity_id``, of
+        ``resource`` or of both it answers for each entity on each resource, in that order, reading all of them at once;
+        a mapping says what is needed of each resource. ``priority`` is that of the requests.
         """
         answer = self._inner.check_availability(entity_id, resource, needed, limits, priority)
         return run(answer)  # type: ignore[return-value]  # one of the two

@@ -149,6 +149,8 @@ class SyncOperations(SyncStackOperations):
     ) -> BucketOperationResult:
         """Fill a bucket up, all its shards at once; credits stay as they are.
 
+        Slots of concurrency limits are freed: whoever holds one loses it.
+
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
         ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
         at least: then the result of the first time is returned.

@@ -43,6 +43,7 @@ from ...records.level import (
     attribute,
 )
 from ...records.settlement import Charge, settle
+from ...records.slots import merge_slots
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
 from .moves import Move, Old, plan_move, whole_number
@@ -231,16 +232,17 @@ def _estimate(held: Holding, fields: Image) -> Holding:
 def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int) -> Move | None:
     names.entity_id(level.entity_id)
     names.resource(level.resource)
-    if not holdings:
+    slots = merge_slots([old.image for old in olds], without={held.limit_name for held in holdings})
+    if not holdings and not slots:
         raise ValueError("it holds no limit")
-    anchor = max(held.refilled_ms for held in holdings)
+    anchor = max([held.refilled_ms for held in holdings], default=now_ms)
     image: Image = {**identity(level), **index_attributes(level), MIGRATED_FROM: layout}
     image |= {SHARDS: 1, ANCHOR: anchor, CONFIG_VERSION: 0, MADE: anchor * MILLI, NEWEST: anchor}
     image |= pressure.initial_attributes(level, anchor, pressure.WRITE)
     lots: Counter[str] = Counter()
     for old in olds:
         lots.update({attr: value for attr, value in old.image.items() if attr.startswith(LOT_PREFIX)})
-    image |= lots
+    image |= lots | slots
     for held in holdings:
         names.limit_name(held.limit_name)
         tokens = held.tokens if held.is_level else held.level(anchor if held.rule.calendar is None else now_ms)

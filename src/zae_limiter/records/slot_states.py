@@ -1,0 +1,82 @@
+"""What a bucket tells of its concurrency limits: the slots of each, and who has those that are taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI
+from ..core.limit import Limit
+from ..core.slots import SlotBalance, SlotLimit
+from .keys import parse_bucket_pk
+from .level import SHARDS, attribute
+from .slots import FENCE_PREFIX, concurrency_limits, find_taken, parse_fence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..core.reports import BucketState, SlotState
+    from .algebra import Image, Key
+
+
+def stored_slot_names(images: Iterable[Image]) -> set[str]:
+    """Return the names of the concurrency limits that are stated by some of the records of a bucket."""
+    return {name for image in images for name in concurrency_limits(tuple(image))}
+
+
+def stored_slot_limits(image: Image) -> list[Limit]:
+    """Return the concurrency limits that a record states, as far as it knows them, by name."""
+    stated = (_stated_limit(image, name) for name in sorted(concurrency_limits(tuple(image))))
+    return [Limit.concurrent(limit.name, limit.slots, ttl=limit.ttl_ms // MILLI) for limit in stated if limit]
+
+
+def slot_balances(shards: Iterable[tuple[Key, Image]], name: str, now_ms: int) -> list[SlotBalance]:
+    """Return the slots of a limit in each record of a bucket that states it."""
+    balances = []
+    for key, image in shards:
+        stated = _stated_limit(image, name)
+        if stated is not None:
+            share = stated.share(parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1))
+            balances.append(SlotBalance(share.rule, tuple(find_taken(image, now_ms).get(name, {}).values())))
+    return balances
+
+
+def _stated_limit(image: Image, name: str) -> SlotLimit | None:
+    capacity, ttl_ms = (image.get(attribute(name, field)) for field in ("cp", "tl"))
+    return None if capacity is None or ttl_ms is None else SlotLimit(name, capacity // MILLI, ttl_ms)
+
+
+def taken_states(images: Iterable[Image], name: str, now_ms: int) -> tuple[SlotState, ...]:
+    """Return the slots of a limit that are taken at ``now_ms``, those that are held longest first."""
+    from ..core.reports import SlotState
+
+    found = []
+    for image in images:
+        for number, until_ms in find_taken(image, now_ms).get(name, {}).items():
+            since_ms, holder = parse_fence(image[f"{FENCE_PREFIX}{name}_{number}"])
+            found.append(SlotState(number, since_ms, until_ms, holder or None))
+    return tuple(sorted(found, key=lambda slot: (slot.since_ms, slot.number)))
+
+
+def slot_state(shards: Sequence[tuple[Key, Image]], name: str, now_ms: int) -> BucketState:
+    """Return a concurrency limit of one stored bucket, which one of its records states, as of now."""
+    from ..core.reports import BucketState
+
+    images = [image for _, image in shards]
+    stated = next(limit for image in images if (limit := _stated_limit(image, name)) is not None)
+    taken = taken_states(images, name, now_ms)
+    held_ms, beyond = (sum(image.get(attribute(name, field), 0) for image in images) for field in ("tc", "ov"))
+    whose, slots_milli = parse_bucket_pk(shards[0][0].pk), stated.rule.capacity
+    return BucketState(
+        whose.entity_id,
+        whose.resource,
+        name,
+        slots_milli - MILLI * len(taken),
+        now_ms,
+        slots_milli,
+        slots_milli,
+        stated.ttl_ms,
+        held_ms,
+        total_overdrawn_milli=beyond,
+        ttl_ms=stated.ttl_ms,
+        slots=taken,
+    )
