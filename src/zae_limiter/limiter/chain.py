@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
 from ..core.decide import wait_for
+from ..core.errors import ValidationError
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level
+from ..records.slots import MOST_TAKEN
 from ..runtime.port import has_ended
 from .amounts import qualify
 from .coalescer import WriteCoalescer
@@ -147,10 +149,18 @@ class Chain:
         return {qualify(name, home.level.resource) for home, names in pairs for name in names}
 
     def complete(self, cost: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the cost with a slot of each concurrency limit that it does not name."""
+        """Return the cost with a slot of each concurrency limit that it does not name.
+
+        Raise `ValidationError` if it names more slots than can be taken at once.
+        """
         if not self.slot_names:
             return cost
-        return {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
+        whole = {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
+        for name in self.slot_names:
+            if whole[name] > MOST_TAKEN * MILLI:
+                reason = f"must be at most {MOST_TAKEN}: more slots are not taken at once"
+                raise ValidationError(f"consume[{name!r}]", whole[name] // MILLI, reason)
+        return whole
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.

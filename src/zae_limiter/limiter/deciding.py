@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..core.bucket import MILLI
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded
 from ..records.charging import ALONE
 from ..records.level import CREDITS, SHARDS
+from ..records.slots import MOST_TAKEN
 from .coalescer import PendingCharge
 from .grant import Grant
 from .planning import Outdated, Part, add_up, new_taker, plan_across_shards, plan_part
@@ -20,9 +23,6 @@ if TYPE_CHECKING:
     from ..records.slots import Taker
     from .chain import Chain
 
-_MOST_TAKERS = 16
-"""How many of those who take slots are served by one write, which has a guard for each; after a lost race it is one:
-the more slots a write wants, the more likely somebody else has one of them."""
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""
 
@@ -77,7 +77,7 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         if chain.slot_names:
-            charges = charges[: 1 if any(seen.lost for _, seen in chain.homes) else _MOST_TAKERS]
+            charges = _choose_takers(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
     wide = False
@@ -103,6 +103,17 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms)
     return None
+
+
+def _choose_takers(chain: Chain, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
+    """Return those of several charges who take slots by one write, which has a guard for each.
+
+    After a lost race it is one: the more slots a write wants, the more likely somebody else has one of them.
+    """
+    if any(seen.lost for _, seen in chain.homes):
+        return charges[:1]
+    wanted = accumulate(sum(charge.cost.get(name, 0) for name in chain.slot_names) for charge in charges)
+    return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
 def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
+MOST_RENEWED = 100
+"""How many slots one write renews where the store bounds what a write can say."""
 _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""
 
@@ -84,6 +86,7 @@ class Holdings:
         self._records: dict[Key, HeldRecord] = {}
         self._thread_store: Store | None = None
         self._closed = False
+        self._most_renewed = MOST_RENEWED if store.capabilities.partition_writes else None
         protect(self._lock)
         after_fork(self._forget)
 
@@ -184,7 +187,7 @@ class Holdings:
 
     async def _renew(self, record: HeldRecord, store: Store, deadline: Deadline) -> None:
         """Renew the slots of a record, and tell the leases of those that are lost."""
-        image = record.shard.seen.image
+        image, begun_ms = record.shard.seen.image, self._backend.clock.now_ms()
         if image is None or not all(slot.is_ours(image) for slot in tuple(record.slots)):
             image = await self._look(record, store, deadline)  # what was last seen may be older than the slots
         for _ in tries(record.shard.level.key.pk):
@@ -194,17 +197,17 @@ class Holdings:
             held, now_ms = tuple(record.slots), self._backend.clock.now_ms()
             mine = [slot for slot in held if image is not None and slot.is_ours(image)]
             self._lose(record, [slot for slot in held if slot not in mine])
-            due = [slot for slot in mine if slot.renewed_until(now_ms) > slot.until_ms]
+            due = [slot for slot in mine if slot.counted_ms < begun_ms and slot.renewed_until(now_ms) > slot.until_ms]
             if image is None or not due:
                 return
-            change = self._plan(record, image, due, now_ms)
+            change = self._plan(record, image, due := due[: self._most_renewed], now_ms)
             outcome = await store.commit([change.write, *change.accruals], timeout=deadline.left())
             if isinstance(outcome, Committed):
-                record.shard.show(outcome.images[0], now_ms)
+                image = outcome.images[0]
                 for slot in due:
                     slot.until_ms, slot.counted_ms = slot.renewed_until(now_ms), now_ms
-                return
-            image = outcome.images.get(change.write.key)
+            else:
+                image = outcome.images.get(change.write.key)
             record.shard.show(image, now_ms)
 
     async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
+from ..core.bucket import MILLI, SlotBalance
 from ..core.limit import Limit
-from ..core.slots import SlotBalance, SlotLimit
+from ..core.slots import SlotLimit
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
 from .slots import FENCE_PREFIX, concurrency_limits, find_taken, parse_fence

@@ -38,6 +38,8 @@ _SLOT_FIELDS = ("tl", "tn", "pk")
 """The fields that only limits of tokens have, and only those of slots."""
 MOST_FREED = 64
 """How many slots one write frees at most: stores bound what a write can say."""
+MOST_TAKEN = 50
+"""How many slots one write takes at most, for the same reason."""
 _FAR = 2**62
 
 
@@ -322,7 +324,8 @@ def _count_time(slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
 
 def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:
     """Return what takes away slots that nobody holds any more: the guards, and the attributes to remove."""
-    expired = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
+    found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
+    expired = found[:MOST_FREED]
     guards = tuple([(attr, "=", image[attr]) for attr in expired])
     return guards, tuple([attr for each in expired for attr in (each, FENCE_PREFIX + each[2:]) if attr in image])
 
@@ -368,7 +371,7 @@ def move_slots(level: Level, sibling: Level, image: Image) -> MovedSlots:
     for _, number, attr in slot_attributes(image) if SLOTS in image else ():
         if in_shard(number, sibling.shard, 2 * level.shard_count):
             fence_attr = FENCE_PREFIX + attr[2:]
-            guards += [(each, "=", image[each]) for each in (attr, fence_attr)]
+            guards.append((fence_attr, "=", image[fence_attr]))
             remove += [attr, fence_attr]
             born |= {attr: image[attr], fence_attr: image[fence_attr]}
     return MovedSlots(tuple(guards), tuple(remove), born)

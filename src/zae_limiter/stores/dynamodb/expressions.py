@@ -144,6 +144,8 @@ def _compile(
         return slots[-1]
 
     conditions = [_guard(attr, op, names, slot) for attr, op in guards]
+    if any(op == MISSING_OR_AT_MOST for _, op in guards):
+        conditions.append(f"attribute_exists({names[PK]})")
     sets = [f"{names[attr]} = {slot()}" for attr in put]
     adds = [f"{names[attr]} {slot()}" for attr in add]
     until = slot() if expiry in ("until", "later") else ""
@@ -176,5 +178,5 @@ def _guard(attr: str, op: str, names: defaultdict[str, str], slot: Callable[[], 
     if op == "between":  # as two comparisons: DynamoDB refuses a BETWEEN whose bounds are in the wrong order
         return f"{names[attr]} >= {slot()} AND {names[attr]} <= {slot()}"
     if op == MISSING_OR_AT_MOST:
-        return f"attribute_exists({names[PK]}) AND (attribute_not_exists({names[attr]}) OR {names[attr]} <= {slot()})"
+        return f"(attribute_not_exists({names[attr]}) OR {names[attr]} <= {slot()})"
     return f"{names[attr]} {op} {slot()}"
