@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.kv.support import CLIENT, KEY, Mode, Watched
-from zae_limiter import SystemClock, ValidationError
+from zae_limiter import Limit, SystemClock, ValidationError
 from zae_limiter.kv import (
     ClientIdentity,
     DictRepository,
@@ -290,3 +290,17 @@ def test_closing_closes_the_repository(mode: Mode) -> None:
         mode.run(used())
     assert repository.closed == 1
     mode.run(EnforceRateLimit(DictRepository()).close())
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (Limit.concurrent("parallel", 5), "is a concurrency limit.*use RateLimiter"),
+        (Limit.per_minute("rpm", 5), "must be a RateLimitPolicy"),
+        (60, "must be a RateLimitPolicy"),
+    ],
+)
+@pytest.mark.parametrize("kind", [EnforceRateLimit, SyncEnforceRateLimit])
+def test_what_is_no_policy_is_refused(kind: Any, policy: Any, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        kind(DictRepository(), policy)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import deadlines
+from tests.support.deadlines import PATIENCE
 from tests.web.servers import asgi_apps, wsgi_apps
-from tests.web.servers.calls import AsgiCall, WsgiCall
+from tests.web.servers.calls import FIVE, AsgiCall, WsgiCall
 from tests.web.servers.stage import Stage
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 from zae_limiter.web import MessageLimit, Request, Rule, asgi, wsgi
@@ -27,6 +28,8 @@ FULL = {"rpm": 100, "tpm": 100_000}
 COST = {"rpm": 1, "tpm": 500}
 RULES = [
     Rule("/narrow/*", limits=NARROW, resource="narrow"),
+    Rule("/five/*", limits=FIVE, resource="five", cost=0),
+    Rule("/queue/*", limits=FIVE, resource="queue", cost=0, max_wait=PATIENCE),
     Rule("/costly/*", limits=LIMITS, resource="api", cost={"rpm": 1, "tpm": 200_000}),
     Rule("/free/*", exempt=True),
     Rule(limits=LIMITS, resource="api", cost=COST),

@@ -75,7 +75,7 @@ def test_retry_after_is_never_before_the_end_of_a_violated_window(given: list[Li
 def test_a_success_promises_nothing_before_the_bucket_is_full(given: list[LimitView]) -> None:
     for standing in given:
         [_, (_, text)] = Fields("ietf", all_units=True).lines([standing], NOW)
-        until = ceil(Fraction(standing.full_in_ms, 1000))
+        until = ceil(Fraction(standing.full_in_ms or 0, 1000))
         assert items(text)[standing.name]["t"] == min(max(1, until), MAX_INTEGER)
 
 

@@ -236,3 +236,8 @@ def test_what_cannot_work_is_refused_when_the_middleware_is_made() -> None:
         create_rate_limit_middleware(None)
     with pytest.raises(ValidationError, match="header = 'x-client'"):
         create_rate_limit_middleware("RATE_LIMIT_KV", client_header="x-client")(hello)
+
+
+def test_a_worker_takes_no_concurrency_limit() -> None:
+    with pytest.raises(ValidationError, match="is a concurrency limit"):
+        create_rate_limit_middleware("KV", Limit.concurrent("parallel", 5))  # type: ignore[arg-type]  # the point

@@ -84,7 +84,7 @@ class EnforceRateLimit:
         self, repository: RateLimitRepository, policy: RateLimitPolicy | None = None, clock: Clock | None = None
     ) -> None:
         self.repository = repository
-        self.policy: RateLimitPolicy = policy or RateLimitPolicy.standard_ip_policy()
+        self.policy: RateLimitPolicy = check_policy(policy)
         self.clock: Clock = clock or SystemClock()
         check_expiry(getattr(repository, "ttl_seconds", None), self.policy)
         self._closed = False
@@ -174,6 +174,18 @@ class SyncEnforceRateLimit:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_policy(policy: object) -> RateLimitPolicy:
+    """Return a policy, the standard one for None. Raise `ValidationError` for anything else, such as a `Limit`."""
+    if policy is None:
+        return RateLimitPolicy.standard_ip_policy()
+    if getattr(policy, "is_concurrency", False):
+        reason = "is a concurrency limit: slots need a store that writes under conditions; use RateLimiter"
+        raise ValidationError("policy", policy, reason)
+    if not isinstance(policy, RateLimitPolicy):
+        raise ValidationError("policy", policy, "must be a RateLimitPolicy, e.g. RateLimitPolicy.create(60)")
+    return policy
 
 
 def check_expiry(ttl_seconds: int | None, policy: RateLimitPolicy) -> None:

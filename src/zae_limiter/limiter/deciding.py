@@ -135,13 +135,15 @@ def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_
 def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
     """Return the refusal if a limit that refuses was seen at most ``ttl_ms`` ago; None if the store must be asked.
 
-    Others may have given tokens back since it was seen, so no refusal is repeated for longer than that.
+    Others may have given tokens back since it was seen, so no refusal is repeated for longer than that. Slots come back
+    whenever a call is done, so that none was free says nothing of now.
     """
     recent = [0 <= now_ms - level.seen_ms <= ttl_ms for level in chain.levels]
     if not ttl_ms or not any(recent):
         return None
     readings = chain.readings_for(cost, now_ms)
-    if any(fresh and refusal([reading], cost, now_ms) for fresh, reading in zip(recent, readings, strict=True)):
+    tokens = {name: need for name, need in cost.items() if name not in chain.slot_names} if chain.slot_names else cost
+    if any(fresh and refusal([reading], tokens, now_ms) for fresh, reading in zip(recent, readings, strict=True)):
         return refusal(readings, cost, now_ms)
     return None
 

@@ -35,6 +35,11 @@ class Grant(NamedTuple):
     settled: Mapping[str, int] | None = None
     """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
 
+    @property
+    def holds_slots(self) -> bool:
+        """Whether it has slots that were not freed yet."""
+        return any(not slot.ended for part in self.parts or () for slot in part.slots)
+
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
         taken: list[tuple[LevelShard, Mapping[str, int], Part | None]]

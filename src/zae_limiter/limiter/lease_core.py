@@ -179,6 +179,11 @@ class LeaseCore:
         return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in self._slots())
 
     @property
+    def holds_slots(self) -> bool:
+        """Whether it holds slots of concurrency limits, which `exit` frees."""
+        return any(grant.holds_slots for part in (self, *self._others) for grant in part._grants())
+
+    @property
     def is_forsaken(self) -> bool:
         """Whether nobody can end it any more: its event loop was closed."""
         return self.caller is not None and self.caller.is_gone
@@ -431,7 +436,7 @@ class LeaseCore:
             correction = {name: amount // MILLI for name, amount in delta.items()}
             told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
             limiter._observers.tell("on_settlement", told)
-        shares = [(grant, share) for grant, share in _apportion(grants, delta) if any(share.values()) or _holds(grant)]
+        shares = [each for each in _apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]
         await limiter._engine.finish(self._settle_each(shares))
 
     async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
@@ -467,11 +472,6 @@ class LeaseCore:
             limiter._availability.report_failure(options.policy, deadline, answers)
             raise
         limiter._availability.report_answer()
-
-
-def _holds(grant: Grant) -> bool:
-    """Return whether a grant has slots that were not freed yet."""
-    return any(not slot.ended for part in grant.parts or () for slot in part.slots)
 
 
 def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:

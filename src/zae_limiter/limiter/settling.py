@@ -69,6 +69,18 @@ class SettlementPart(NamedTuple):
         """Whether the bucket is not there."""
         return self.shard.seen.image is None
 
+    def meet(self, image: Image | None) -> SettlementPart:
+        """Return the part without the slots that are not its own any more in a bucket as the store has just shown it.
+
+        Of one that is gone or was split nothing is known here.
+        """
+        if image is None or settlement.is_split(self.shard.level, image):
+            return self
+        mine = tuple([slot for slot in self.slots if slot.is_ours(image)])
+        for slot in self.slots:
+            slot.lost = slot.ended = slot.ended or slot not in mine
+        return self._replace(slots=mine)
+
     def split(self, backend: Backend) -> tuple[SettlementPart, SettlementPart]:
         """Return the part divided as the balance of its shard was when that was split, the old shard first."""
         level, seen = self.shard
@@ -222,6 +234,7 @@ class Settling:
             for part in parts:
                 if part.shard.level.key in outcome.images:
                     part.shard.show(outcome.images[part.shard.level.key], now_ms)
+            parts = [part.meet(outcome.images.get(part.shard.level.key)) for part in parts]
         return add_up([each.uncounted for _, _, each in planned])
 
     def _complete(self, part: SettlementPart, image: Image, settled: SettlementWrite, now_ms: int) -> BucketChange:

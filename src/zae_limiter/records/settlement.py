@@ -135,7 +135,7 @@ def settle(
         back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
         if back:
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
-    freed = release_slots(image, slots, now_ms, counts=changes > 0)
+    freed = release_slots(slots, now_ms, counts=changes > 0)
     draft.guards += freed.guards
     draft.add |= freed.add
     if level.usage_days and HOUR_END in image and draft.add:

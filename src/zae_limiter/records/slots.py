@@ -290,18 +290,18 @@ class SlotChanges(NamedTuple):
     lost: tuple[TakenSlot, ...]
 
 
-def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
-    """Return what frees slots in a bucket seen as ``image``. What is not ours any more is left alone.
+def release_slots(slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
+    """Return what frees slots in a bucket, whatever was last seen of it: that may be older than the slots.
 
-    ``counts``: whether the time for which they were held is usage; not of a grant that is undone.
+    The guards do not hold where one of them is not ours any more. ``counts``: whether the time for which they were held
+    is usage; not of a grant that is undone.
     """
-    mine = [slot for slot in slots if slot.is_ours(image)]
     add: dict[str, int] = {}
-    for slot in mine if counts else ():
+    for slot in slots if counts else ():
         _count_time(slot, now_ms, add)
-    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
-    remove = tuple([attr for slot in mine for attr in (slot.until_attr, slot.fence_attr)])
-    return SlotChanges(guards, {}, add, remove, tuple([slot for slot in slots if slot not in mine]))
+    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in slots])
+    remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
+    return SlotChanges(guards, {}, add, remove, ())
 
 
 def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:

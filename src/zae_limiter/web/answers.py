@@ -32,6 +32,8 @@ _REFUSAL_START = (
     '"status":429,"violated-policies":['
 )
 _REFUSAL_MIDDLE = '],"error":"Rate Limit Exceeded","message":"Too many requests. Please try again later.","retryAfter":'
+_AT_LATEST = '"at_latest":true,'
+"""The member that says that it may fit earlier than ``retryAfter``: when one of the calls in flight is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +48,28 @@ class Answer:
 def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retry_in_ms: int = 0) -> Answer:
     """Return the 429: not yet. It says when to come again, the same in the header and in the body.
 
-    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``views``.
+    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``views``. Where
+    slots decide when that is, the body says that it is the latest moment.
     """
     views = merge_names(views)
     names, limits, violated = [], [], []
     for view in views:
-        name, limit, remaining, _, retry = view
+        name, limit, remaining, _, retry, in_flight = view
         quoted, entry = _start_entry(name, limit.capacity)
         seconds = 0
         if retry is not None:
             names.append(quoted)
             violated.append(view)
             seconds = -(-retry // MILLI) if retry > 0 else 1  # as `round_up_seconds`
-        limits.append(f'{entry}{remaining},"retry_after":{seconds}}}')
+        held = "" if in_flight is None else f',"in_flight":{in_flight}'
+        limits.append(f'{entry}{remaining},"retry_after":{seconds}{held}}}')
     members = ""
     if violated:
-        _, limit, remaining, _, retry = choose_tightest(violated)
-        retry_in_ms = max(retry_in_ms, retry or 0)
+        _, limit, remaining, _, retry, in_flight = choose_tightest(violated)
         members = f'"limit":{limit.capacity},"remaining":{remaining},'
+        if in_flight is not None and (retry or 0) >= retry_in_ms:
+            members += _AT_LATEST
+        retry_in_ms = max(retry_in_ms, retry or 0)
     wait_ms = fields.wait(retry_in_ms)
     retry_after = -(-wait_ms // MILLI)
     body = (

@@ -3,13 +3,17 @@
 Tokens are taken before the app runs. The charge stays, whether the body was sent, broke off, nobody was there to read
 it or the app has raised, and what the app has adjusted by then is settled. It goes back when the request is refused
 inside of the app, or when the rule refunds the status; an exception that nobody answers counts as 500.
+
+Slots are held until the body has ended or a websocket is closed, and at the latest until the app has returned, as it
+does when the client has gone. They are freed before the last piece is sent: whoever has the whole answer can have the
+slot again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core.errors import ValidationError
@@ -36,7 +40,8 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 ROUTE_RULES: list[Callable[[Any], Iterable[Rule]]] = []
 """Functions that find the rules of an app's routes; a framework's module adds its own."""
 _name_of = itemgetter(0)
-_BODIES = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
+_BODY = "http.response.body"
+_BODIES = frozenset({_BODY, "http.response.zerocopysend", "http.response.pathsend"})
 _INNERMOST = "zae_limiter.innermost"
 """The key of the innermost `Middleware`, in the scope of the app's lifespan."""
 _WEBSOCKET_RESPONSE = "websocket.http.response"
@@ -92,6 +97,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
             else:
                 await response(scope, receive, send)
         finally:
+            leases.is_over = True
             if not leases.try_settle():
                 await leases.settle()
 
@@ -116,6 +122,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 raise
             await handshake.refuse(self.answer(error), scope)
         finally:
+            leases.is_over = True
             await leases.settle()
 
     def _check_startup(self, scope: Scope, receive: Receive, send: Send) -> Receive:
@@ -195,7 +202,9 @@ class Exchange:
         await self._send(message)
 
     async def _send_last(self, message: Message) -> None:
-        """Send the end of a body, then settle."""
+        """Send the end of a body and settle: before it, where slots are held; but all of a file is such an end."""
+        if message["type"] == _BODY and self._leases.hold_slots:
+            await self._leases.settle()
         await self._send(message)
         await self._leases.settle()
 
@@ -204,9 +213,13 @@ class Handshake(Exchange):
     """The two channels of a websocket, watched: an answer has begun when it is accepted, and it may be over."""
 
     async def send(self, message: Message) -> None:
-        """Send to the client."""
-        self.started = self.started or message["type"] == "websocket.accept"
-        self.gone = self.gone or message["type"] in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
+        """Send to the client; before the end, slots are freed."""
+        kind = message["type"]
+        self.started = self.started or kind == "websocket.accept"
+        self.gone = self.gone or kind in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
+        ends = kind == "websocket.close" or (kind == f"{_WEBSOCKET_RESPONSE}.body" and not message.get("more_body"))
+        if ends and self._leases.hold_slots:
+            await self._leases.settle()
         await self._send(message)
 
     async def refuse(self, answer: Answer, scope: Scope) -> None:
@@ -298,8 +311,11 @@ class MessageLimit:
         proxies: Proxies | int | Sequence[str] | None = None,
         max_wait: float | None = None,
     ) -> None:
-        rule = Rule(resource=resource, limits=limits, cost=cost, key=key)
-        self._rule = BoundRule(rule, open_limiter(limiter, RateLimiter), Fields("none"), max_wait=max_wait)
+        rule = Rule(resource=resource, limits=limits, cost=cost, key=key, max_wait=max_wait)
+        for limit in filter(attrgetter("is_concurrency"), rule.limits or ()):
+            reason = "is a concurrency limit, and a message holds no slot; take one for the websocket with acquire()"
+            raise ValidationError("limits", limit.name, reason)
+        self._rule = BoundRule(rule, open_limiter(limiter, RateLimiter), Fields("none"))
         self._proxies = Proxies.of(proxies)
 
     async def take(self, websocket: Any) -> None:

@@ -41,8 +41,9 @@ _HIDDEN = "_rate_limit_lease"
 class Limited:
     """A dependency that takes tokens for its route and gives the lease.
 
-    ``resource``, ``cost``, ``key``, ``limits`` and ``refund`` are as for a `Rule`; where there is no ``key``, that of
-    the middleware. On the route of a websocket they are taken before the handshake and held until the websocket ends.
+    ``resource``, ``cost``, ``key``, ``limits``, ``refund`` and ``max_wait`` are as for a `Rule`; where there is no
+    ``key``, that of the middleware. On the route of a websocket they are taken before the handshake and held until the
+    websocket ends.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Limited:
         key: Key | None = None,
         limits: Sequence[Limit] | None = None,
         refund: Collection[int] | Callable[[int], bool] = (),
+        max_wait: float | None = None,
     ) -> None:
-        self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund)
+        self.rule: Rule = Rule(resource=resource, cost=cost, key=key, limits=limits, refund=refund, max_wait=max_wait)
         self._bound: WeakKeyDictionary[Middleware[Any, Any], BoundRule] = WeakKeyDictionary()
 
     async def __call__(self, connection: HTTPConnection) -> Lease:
@@ -76,6 +78,7 @@ def limited(
     key: Key | None = None,
     limits: Sequence[Limit] | None = None,
     refund: Collection[int] | Callable[[int], bool] = (),
+    max_wait: float | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return `Limited` as a decorator, to stand below the one of the route; the parameters are the same.
 
@@ -89,7 +92,7 @@ def limited(
     ... @limited("gpt-4", {"rpm": 1, "tpm": 500})
     ... async def chat(prompt: str, lease: Lease) -> None: ...
     """
-    dependency = Depends(Limited(resource, cost, key=key, limits=limits, refund=refund))
+    dependency = Depends(Limited(resource, cost, key=key, limits=limits, refund=refund, max_wait=max_wait))
 
     def decorate(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         signature = _read_signature(endpoint)

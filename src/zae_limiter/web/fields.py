@@ -14,7 +14,9 @@ from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import Limit, whole
 from .profiles import (
+    CONCURRENT,
     PROFILES,
+    REGISTERED,
     REQUESTS,
     TOKENS,
     LimitView,
@@ -37,7 +39,7 @@ UNITS = {
     **dict.fromkeys(("rps", "rpm", "rph", "rpd", "requests"), REQUESTS),
     **dict.fromkeys(("tps", "tpm", "tph", "tpd", "tokens"), TOKENS),
 }
-"""The units of limits whose name says what they count; every other limit counts requests."""
+"""The units of limits whose name says what they count; every other rate or quota counts requests."""
 
 _EXPOSE = "Access-Control-Expose-Headers"
 _PAIR = frozenset({"ratelimit", "ratelimit-policy"})
@@ -60,10 +62,10 @@ class Fields:
     ``profiles``: the name of a profile, or several: ``ietf``, ``ietf-07``, ``x-ratelimit``, ``openai``, ``none``.
     ``units``: what limits count, by limit name, where the name does not say so. ``levels``: the name of each level of a
     hierarchy in policy names, the client's own first, ``""`` for no prefix; clients are told nothing of further levels.
-    ``all_units``: whether the IETF pair lists also limits that do not count requests, under units that no registry
-    knows. ``expose``: whether scripts of other origins may read the fields. ``vendor``: the prefix of vendor
-    parameters. ``jitter_seconds``: up to how many seconds later, at random, a refused client is asked to come again.
-    ``chance``: returns a whole number between two, both included, for the jitter.
+    ``all_units``: whether the IETF pair lists also limits that count neither requests nor calls in flight, under units
+    that no registry knows. ``expose``: whether scripts of other origins may read the fields. ``vendor``: the prefix of
+    vendor parameters. ``jitter_seconds``: up to how many seconds later, at random, a refused client is asked to come
+    again. ``chance``: returns a whole number between two, both included, for the jitter.
 
     >>> Fields("ietf").lines([LimitView("rpm", Limit.per_minute("rpm", 100), 50, 30_000)], 0)
     [('RateLimit-Policy', '"rpm";q=100;w=60'), ('RateLimit', '"rpm";r=50;t=30')]
@@ -153,7 +155,11 @@ class Fields:
             if self.levels[depth] or "." in name:
                 name = self.policy_name(depth, name) or name
             missing = capacity - left if left < capacity else 0
-            if limit.calendar is None:
+            in_flight = missing if limit.is_concurrency else None
+            full_in_ms: int | None
+            if in_flight is not None:
+                full_in_ms = None  # when those calls are done, which nobody knows
+            elif limit.calendar is None:
                 full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
             elif missing == 0 and limit.calendar.is_idle(now_ms):
                 full_in_ms = 0
@@ -161,7 +167,7 @@ class Fields:
                 limit, end_ms = _in_window(limit, limit.calendar.index(now_ms))
                 full_in_ms = end_ms - now_ms
             retry_in_ms = None if wait is None else round(wait * MILLI)
-            to.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms)))
+            to.append(new_view((name, limit, left if left > 0 else 0, full_in_ms, retry_in_ms, in_flight)))
 
     def lines(
         self, views: Sequence[LimitView], now_ms: int, retry_after_s: int | None = None, wait_ms: int | None = None
@@ -182,9 +188,9 @@ class Fields:
         """Return the writer of all profiles for these policies."""
         described = []
         for place, (name, limit) in enumerate(policies):
-            unit = self.unit(limit.name)
+            unit = CONCURRENT if limit.is_concurrency else self.unit(limit.name)
             burst = "" if limit.capacity == limit.refill_amount else f";{self.vendor}-burst={limit.capacity}"
-            described.append(Policy(place, name, limit, unit, self.all_units or unit == REQUESTS, burst))
+            described.append(Policy(place, name, limit, unit, self.all_units or unit in REGISTERED, burst))
         writers = [writer for name in self.profiles if (writer := PROFILES[name](described)) is not None]
         repeated = len({policy.name for policy in described}) < len(described)
 

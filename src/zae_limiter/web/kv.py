@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import ValidationError
 from ..kv import ClientIdentity, EnforceRateLimit, RateLimitPolicy, SyncEnforceRateLimit, WorkersKVRepository
-from ..kv.enforce import RateLimitResult, check_expiry, warn_unavailable
+from ..kv.enforce import RateLimitResult, check_expiry, check_policy, warn_unavailable
 from ..kv.repositories import TTL_SECONDS, check_ttl
 from . import answers, asgi, wsgi
 from .asgi import add_lines, send_answer
@@ -167,7 +167,7 @@ def create_rate_limit_middleware(
 
     >>> limited = create_rate_limit_middleware("RATE_LIMIT_KV", RateLimitPolicy.create(60))
     """
-    chosen = policy or RateLimitPolicy.standard_ip_policy()
+    chosen = check_policy(policy)
     check_expiry(check_ttl(ttl_seconds), chosen)
 
     def open_use_case(binding: Any) -> EnforceRateLimit:

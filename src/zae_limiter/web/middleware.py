@@ -96,10 +96,7 @@ class Middleware(Generic[AppT, LimiterT]):
             ours = tuple(rule.limits)
             before = self._limits.setdefault(rule.resource_name, ours)
             if before != ours:
-                theirs, these = (
-                    ", ".join(f"{each.name} {each.refill_amount}/{each.refill_period_seconds} s" for each in limits)
-                    for limits in (before, ours)
-                )
+                theirs, these = (", ".join(map(_describe, limits)) for limits in (before, ours))
                 reason = f"has limits {theirs} by one rule and {these} by another; name one with resource="
                 raise ValidationError("resource", rule.resource_name, reason)
         return BoundRule(rule, self.limiter, self.fields, self._key)
@@ -160,6 +157,13 @@ class Middleware(Generic[AppT, LimiterT]):
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made
+
+
+def _describe(limit: Limit) -> str:
+    """Return a limit as an error names it."""
+    if limit.is_concurrency:
+        return f"{limit.name} {limit.capacity} at once"
+    return f"{limit.name} {limit.refill_amount}/{limit.refill_period_seconds} s"
 
 
 def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:

@@ -8,6 +8,9 @@ moved on. A policy is a rate: its quota ``q`` in its window ``w`` is what the bu
 capacity that differs is a vendor parameter. The effective window ``t`` ends when the bucket is full again, so that
 ``r`` in ``t`` never promises more than the bucket gives; for a limit that refused, it is the same number as
 ``Retry-After``. ``x-ratelimit`` and ``openai`` follow no standard, but many clients read them.
+
+A concurrency limit is no rate: its quota are the slots, and nobody knows when they are free again, as that is when the
+calls in flight are done. So it has no window, and an effective one only if it has refused.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 REQUESTS = "requests"
 TOKENS = "tokens"
+CONCURRENT = "concurrent-requests"
+REGISTERED = frozenset({REQUESTS, CONCURRENT})
+"""The units of ours that the draft registers."""
 MAX_INTEGER = 10**15 - 1
 """The largest Integer of a structured field: a huge bucket at a tiny rate takes longer than that to fill."""
 
@@ -33,25 +39,34 @@ class _LimitView(NamedTuple):
     name: str
     limit: Limit
     remaining: int
-    full_in_ms: int
+    full_in_ms: int | None
     retry_in_ms: int | None
+    in_flight: int | None
 
 
 class LimitView(_LimitView):
     """One limit at one level as of a decision, as a client may see it.
 
     ``name``: how clients know it; it tells no entity. ``limit``: the limit itself. ``remaining``: whole tokens, 0 while
-    in debt. ``full_in_ms``: when the bucket is full, in milliseconds, at least 0. ``retry_in_ms``: when the cost fits;
-    None if it did fit.
+    in debt. ``full_in_ms``: when the bucket is full, in milliseconds, at least 0; None for a concurrency limit, whose
+    slots come back when their calls are done. ``retry_in_ms``: when the cost fits, of slots at the latest; None if it
+    did fit. ``in_flight``: how many slots are taken; None for other limits.
     """
 
     __slots__ = ()
 
     def __new__(
-        cls, name: str, limit: Limit, remaining: int, full_in_ms: int, retry_in_ms: int | None = None
+        cls,
+        name: str,
+        limit: Limit,
+        remaining: int,
+        full_in_ms: int | None,
+        retry_in_ms: int | None = None,
+        in_flight: int | None = None,
     ) -> LimitView:
         """Create a view; negative numbers become 0."""
-        return new_view((name, limit, max(0, remaining), max(0, full_in_ms), retry_in_ms))
+        full_in_ms = None if full_in_ms is None else max(0, full_in_ms)
+        return new_view((name, limit, max(0, remaining), full_in_ms, retry_in_ms, in_flight))
 
     @property
     def violated(self) -> bool:
@@ -59,7 +74,9 @@ class LimitView(_LimitView):
         return self.retry_in_ms is not None
 
 
-new_view: Callable[[tuple[str, Limit, int, int, int | None]], LimitView] = partial(tuple.__new__, LimitView)
+new_view: Callable[[tuple[str, Limit, int, int | None, int | None, int | None]], LimitView] = partial(
+    tuple.__new__, LimitView
+)
 """`LimitView` of numbers that are not negative, without a call of its own."""
 
 
@@ -127,7 +144,10 @@ def quote_sf_string(text: str) -> str:
 
 
 def ietf_11(policies: Sequence[Policy]) -> Writer | None:
-    """``RateLimit-Policy: "rpm";q=100;w=60`` and ``RateLimit: "rpm";r=50;t=30``."""
+    """``RateLimit-Policy: "rpm";q=100;w=60`` and ``RateLimit: "rpm";r=50;t=30``.
+
+    A concurrency limit is ``"parallel";q=5;qu="concurrent-requests"`` and ``"parallel";r=3``, with ``t`` if it refused.
+    """
     listed = [policy for policy in policies if policy.listed]
     if not listed:
         return None
@@ -135,15 +155,21 @@ def ietf_11(policies: Sequence[Policy]) -> Writer | None:
     for place, name, rate, unit, _, burst in listed:
         quoted = quote_sf_string(name)
         counted = "" if unit == REQUESTS else f";qu={quote_sf_string(unit)}"
-        rates.append(f"{quoted};q={rate.refill_amount}{counted};w={rate.refill_period_seconds}{burst}")
+        if unit == CONCURRENT:
+            rates.append(f"{quoted};q={rate.capacity}{counted}")
+        else:
+            rates.append(f"{quoted};q={rate.refill_amount}{counted};w={rate.refill_period_seconds}{burst}")
         starts.append((place, f"{quoted};r="))
     constant = ("RateLimit-Policy", ", ".join(rates))
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
         items = []
         for place, start in starts:
-            _, _, remaining, full_in_ms, retry_in_ms = views[place]
+            _, _, remaining, full_in_ms, retry_in_ms, _ = views[place]
             window_ms = full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms
+            if window_ms is None:
+                items.append(f"{start}{remaining}")
+                continue
             seconds = -(-window_ms // MILLI) or 1
             items.append(f"{start}{remaining};t={seconds if seconds < MAX_INTEGER else MAX_INTEGER}")
         return [constant, ("RateLimit", ", ".join(items))]
@@ -154,8 +180,8 @@ def ietf_11(policies: Sequence[Policy]) -> Writer | None:
 def ietf_07(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: 100;w=60`` and ``RateLimit: limit=100, remaining=50, reset=5`` of the tightest policy.
 
-    It knows neither names nor units, so only requests are told, and a client counts ``remaining`` down from ``limit``,
-    so it is never above.
+    It knows neither names nor units, so only rates of requests are told, and a client counts ``remaining`` down from
+    ``limit``, so it is never above.
     """
     counted = [policy for policy in policies if policy.unit == REQUESTS]
     if not counted:
@@ -168,7 +194,7 @@ def ietf_07(policies: Sequence[Policy]) -> Writer | None:
         view = choose_tightest([views[place] for place in places])
         limit = view.limit.refill_amount
         reset_ms = view.full_in_ms if wait_ms is None or view.retry_in_ms is None else wait_ms
-        reset = min(round_up_seconds(reset_ms), MAX_INTEGER)
+        reset = min(round_up_seconds(reset_ms or 0), MAX_INTEGER)
         return [constant, ("RateLimit", f"limit={limit}, remaining={min(view.remaining, limit)}, reset={reset}")]
 
     return write
@@ -178,15 +204,20 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer | None:
     """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset`` of the tightest policy.
 
     It is one that counts requests, if there is any. ``Limit`` is the capacity, which ``Remaining`` has reached at
-    ``Reset``, in seconds since the epoch. On a refusal ``Reset`` is when to come again.
+    ``Reset``, in seconds since the epoch; so concurrency limits are left out. On a refusal ``Reset`` is when to come
+    again, whatever has refused.
     """
     if not policies:
         return None
-    places = [policy.place for policy in policies if policy.unit == REQUESTS] or [policy.place for policy in policies]
+    filling = [policy for policy in policies if policy.unit != CONCURRENT]
+    places = [policy.place for policy in filling if policy.unit == REQUESTS] or [policy.place for policy in filling]
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        view = choose_tightest([views[place] for place in places] if wait_ms is None else views)
-        reset_ms = now_ms + (view.full_in_ms if wait_ms is None else round_up_seconds(wait_ms) * MILLI)
+        told = [views[place] for place in places] if wait_ms is None else views
+        if not told:
+            return []
+        view = choose_tightest(told)
+        reset_ms = now_ms + ((view.full_in_ms or 0) if wait_ms is None else round_up_seconds(wait_ms) * MILLI)
         return [
             ("X-RateLimit-Limit", str(view.limit.capacity)),
             ("X-RateLimit-Remaining", str(view.remaining)),
@@ -199,8 +230,8 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer | None:
 def openai(policies: Sequence[Policy]) -> Writer | None:
     """``x-ratelimit-{limit,remaining,reset}-{requests,tokens}``, each of the tightest policy of its unit.
 
-    The limit is the rate, and ``remaining`` never above it; ``reset`` is how long until the bucket is full. A refusal
-    adds ``retry-after-ms``, which the SDKs prefer to ``Retry-After``.
+    The limit is the rate, and ``remaining`` never above it; ``reset`` is how long until the bucket is full. There is no
+    field for a concurrency limit. A refusal adds ``retry-after-ms``, which the SDKs prefer to ``Retry-After``.
     """
     units = [(unit, [policy.place for policy in policies if policy.unit == unit]) for unit in (REQUESTS, TOKENS)]
     families = [
@@ -215,7 +246,7 @@ def openai(policies: Sequence[Policy]) -> Writer | None:
             view = choose_tightest([views[place] for place in places])
             rate = view.limit.refill_amount
             left = (remaining, str(min(rate, view.remaining)))
-            lines += ((limit, str(rate)), left, (reset, format_duration(view.full_in_ms)))
+            lines += ((limit, str(rate)), left, (reset, format_duration(view.full_in_ms or 0)))
         if wait_ms is not None:
             lines.append(("retry-after-ms", str(wait_ms)))
         return lines

@@ -1,4 +1,7 @@
-"""The leases of one request. They are settled once, when the response is done or the client has gone."""
+"""The leases of one request. They are settled once, when the response is done or the client has gone.
+
+What is taken after that, by a background task, is settled when the app has returned.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,8 @@ class RequestLeases:
     _watched: tuple[tuple[AnyLease, BoundRule], ...] = ()
     _free: Collection[AnyLease] = ()
     _settled = False
+    is_over = False
+    """Whether the app has returned: nobody settles what is taken from here on."""
     _guesses = 0
     """How many API keys were looked up, at least one, where the request is refused as it carries several."""
     refusal: SeveralKeysError | None = None
@@ -63,6 +68,11 @@ class RequestLeases:
     def is_empty(self) -> bool:
         """Whether nothing was taken and nothing is charged if the request fails."""
         return not (self.leases or self._watched)
+
+    @property
+    def hold_slots(self) -> bool:
+        """Whether one of them holds slots of concurrency limits."""
+        return any(lease.holds_slots for lease in self.leases)
 
     def take_for(self, rule: BoundRule, request: Request) -> Pending:
         """Take what a rule asks of a request; where it counts failures, only check whether that is there.
@@ -108,13 +118,16 @@ class RequestLeases:
             for _ in range(1, refusal.looked_up):  # as much again for each key that was looked up, but the first
                 lease.adjust_nowait(cost)
             raise refusal
-        if self._settled:  # the response is done: from here on every change of the lease is a write of its own
-            lease.try_exit(final=False)
+        # The response is done: from here on every change of the lease is a write of its own.
+        if self._settled and not lease.try_exit(final=False):
+            if self.is_over:
+                return lease.exit(final=False)
+            self._settled = False  # it holds slots: they are freed when the app has returned
         return None
 
     async def _take_waiting(self, lease: AnyLease, rule: BoundRule | None) -> None:
         await finish(lease.enter())
-        self.take(lease, rule, entered=True)
+        await finish(self.take(lease, rule, entered=True))
 
     def _refuse(self, error: SeveralKeysError) -> None:
         """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.

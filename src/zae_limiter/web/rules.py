@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
-from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, whole
+from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, seconds, whole
 from .keys import Identity, by_ip, to_identity
 from .request import Request
 from .templates import Template
@@ -49,10 +49,14 @@ class Rule:
     made from ``match``. ``limits``: else the stored ones. ``cost``: a number, which counts for every limit of requests
     (``rpm`` where limits are stored), or amounts by limit; or a callable. ``exempt``: no limit. ``refund``: statuses
     whose answers cost nothing, such as ``(502, 503)``; an exception that the app does not answer counts as 500.
+    ``max_wait``: how many seconds a request may wait for its tokens, or for a slot, before it is refused.
+
+    Of every concurrency limit a request takes one slot, whatever its cost, and holds it until the response is done.
 
     ``count="failures"``: nothing is taken beforehand, but a request for which the cost is not there is refused; the
     cost is charged if the answer is a failure, into debt where need be. ``failures`` are its statuses (401, 403 and 500
-    unless said otherwise). Such a rule applies beside the first other rule that matches, not instead of it.
+    unless said otherwise). Such a rule applies beside the first other rule that matches, not instead of it. It holds no
+    slot while a request runs.
 
     >>> Rule("/v1/items/{id}", methods=["POST"], limits=[Limit.per_minute("rpm", 60)]).resource_name
     'http/v1/items/id'
@@ -69,6 +73,7 @@ class Rule:
     refund: Collection[int] | Callable[[int], bool] = ()
     count: str = "requests"
     failures: Collection[int] | Callable[[int], bool] | None = None
+    max_wait: float | None = None
 
     def __post_init__(self) -> None:
         if self.match is not None and not isinstance(self.match, str) and not callable(self.match):
@@ -91,14 +96,16 @@ class Rule:
         if not isinstance(self.exempt, bool):
             raise ValidationError("exempt", self.exempt, "must be True or False")
         object.__setattr__(self, "refund", _check_statuses("refund", self.refund))
+        if self.max_wait is not None:
+            seconds("max_wait", self.max_wait, zero=True)
         if self.count not in ("requests", "failures"):
             raise ValidationError("count", self.count, "must be 'requests' or 'failures'")
         if self.count == "requests":
             if self.failures is not None:
                 raise ValidationError("failures", self.failures, "has no effect unless count='failures'")
             return
-        if self.exempt or self.refund:
-            given = "exempt" if self.exempt else "refund"
+        given = next((name for name in ("exempt", "refund", "max_wait") if getattr(self, name)), None)
+        if given is not None:
             raise ValidationError(given, getattr(self, given), "cannot be combined with count='failures'")
         if self.failures is not None:
             object.__setattr__(self, "failures", _check_statuses("failures", self.failures))
@@ -219,12 +226,9 @@ class Matcher:
 class BoundRule:
     """One rule on one limiter."""
 
-    def __init__(
-        self, rule: Rule, limiter: AnyLimiter, fields: Fields, key: Key | None = None, max_wait: float | None = None
-    ) -> None:
+    def __init__(self, rule: Rule, limiter: AnyLimiter, fields: Fields, key: Key | None = None) -> None:
         self.rule = rule
         self._limiter = limiter
-        self._max_wait = max_wait
         self._templates = rule.templates()
         self._verbs = rule.verbs()
         self.for_all = rule.match is None and self._verbs is None
@@ -238,9 +242,11 @@ class BoundRule:
         """Returns whether an answer of this status costs nothing."""
         self._key = rule.key or key or by_ip()
         self._resource_name = rule.resource_name
-        names = STORED_LIMITS if rule.limits is None else tuple(limit.name for limit in rule.limits)
+        names: tuple[str, ...] = STORED_LIMITS
+        if rule.limits is not None:
+            names = tuple(limit.name for limit in rule.limits if not limit.is_concurrency)
         self._counted = tuple(name for name in names if fields.unit(name) == "requests") or names
-        """The limits that a plain number counts for."""
+        """The limits that a plain number counts for; of slots a request takes one, whatever it costs."""
         self._cost = None if callable(rule.cost) else self._expand_cost(rule.cost)
         constant = self._cost is not None and not callable(rule.resource)
         self._template = self._acquire("", self._resource_name, self._cost or {})
@@ -281,7 +287,7 @@ class BoundRule:
         return self._acquire(identity.entity_id, name, amounts)
 
     def _acquire(self, entity_id: str, resource: str, cost: Mapping[str, int]) -> AnyLease:
-        return self._limiter.acquire(entity_id, resource, cost, self.rule.limits, None, self._max_wait)
+        return self._limiter.acquire(entity_id, resource, cost, self.rule.limits, None, self.rule.max_wait)
 
     def _expand_cost(self, cost: Cost) -> Mapping[str, int]:
         return dict.fromkeys(self._counted, cost) if isinstance(cost, int) else cost

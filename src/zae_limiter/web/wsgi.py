@@ -1,8 +1,8 @@
 """WSGI middleware: Flask, Django, anything that PEP 3333 describes. It never buffers and never looks into a body.
 
 When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
-can still answer otherwise. The end of the body settles: the last byte of its ``Content-Length``, else the end of its
-chunks; or the server's ``close()`` where it was not read to its end.
+can still answer otherwise. The end of the body settles and frees slots: the last byte of its ``Content-Length``, else
+the end of its chunks; or the server's ``close()`` where it was not read to its end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
         except Exception as error:
             return exchange.answer_error(error)
         except BaseException:
-            run(exchange.leases.settle())
+            exchange.end()
             raise
 
     def close(self) -> None:
@@ -115,6 +115,11 @@ class Exchange:
         if not self.leases.try_settle():
             run(self.leases.settle())
 
+    def end(self) -> None:
+        """Settle what the request has taken; nothing comes after it."""
+        self.leases.is_over = True
+        self.settle()
+
     def answer_error(self, error: Exception) -> Iterable[bytes]:
         """Settle after the app has raised, and answer a refusal if nothing was answered yet; raise any other error."""
         run(self.leases.settle_error(error, untouched=not self.begun))
@@ -169,7 +174,7 @@ class Body:
                 if close is not None:
                     close()
         finally:
-            self._exchange.settle()
+            self._exchange.end()
 
 
 class SizedBody(Body):

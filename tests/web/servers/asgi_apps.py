@@ -10,8 +10,9 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from tests.web.servers.calls import CHUNKS, FLOOD, HELLO, MOST, PER_CHUNK, AppError, AsgiCall, Receive
+from tests.web.servers.calls import CHUNKS, FIVE, FLOOD, HELLO, MOST, PER_CHUNK, AppError, AsgiCall, Receive
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.web.asgi import acquire
 
 
 async def plain(call: AsgiCall) -> None:
@@ -100,6 +101,22 @@ async def waits(call: AsgiCall) -> None:
         raise
     await call.lease.adjust(tpm=120)
     call.note("adjusted")
+    await call.whole(HELLO)
+
+
+async def holds(call: AsgiCall) -> None:
+    """An answer that takes as long as the test says."""
+    call.note("moves", 1)
+    await call.sign("go")
+    call.note("moves", -1)
+    await call.whole(HELLO)
+
+
+async def gathers(call: AsgiCall) -> None:
+    """An answer when five calls have been in here."""
+    call.note("moves", 1)
+    await call.sign("moves", 5)
+    call.note("moves", -1)
     await call.whole(HELLO)
 
 
@@ -195,6 +212,17 @@ async def background(call: AsgiCall) -> None:
     await call.by(Response(HELLO, background=BackgroundTask(work)))
 
 
+async def takes_late(call: AsgiCall) -> None:
+    """A slot for work that goes on when the answer is out."""
+
+    async def work() -> None:
+        await acquire(call.scope, call.client, "five", {}, FIVE)
+        call.note("taken")
+        await call.sign("go")
+
+    await call.by(Response(HELLO, background=BackgroundTask(work)))
+
+
 async def hints(call: AsgiCall) -> None:
     """Early hints before the answer, trailers after it."""
     await call.send({"type": "http.response.early_hint", "links": [b"</style.css>; rel=preload"]})
@@ -243,6 +271,23 @@ async def _echo(call: AsgiCall, receive: Receive) -> None:
     call.note("left", message["code"])
 
 
+async def stays(call: AsgiCall) -> None:
+    """A websocket that holds a slot, and says what it hears."""
+    await acquire(call.scope, call.client, "five", {}, FIVE)
+    await _echo(call, call.receive)
+
+
+async def hangs_up(call: AsgiCall) -> None:
+    """A websocket that holds a slot, is closed by the app, and leaves work behind."""
+    await call.receive()
+    await acquire(call.scope, call.client, "five", {}, FIVE)
+    await call.send({"type": "websocket.accept"})
+    await call.sign("close")
+    await call.send({"type": "websocket.close"})
+    call.note("closed")
+    await call.sign("go")
+
+
 async def refuses(call: AsgiCall) -> None:
     """A websocket whose app lets a refusal through."""
     await call.receive()
@@ -266,7 +311,7 @@ ROUTES = {
     for found in (
         plain, adjusted, released, stream, events, file, nothing, empty, fails, breaks, raises_late, waits, notices,
         reads, counts, floods, spills, upload, cookies, background, hints, state, takes_more, takes_too_much,
-        loses_store, echo, chats, refuses,
+        loses_store, echo, chats, refuses, holds, gathers, stays, hangs_up, takes_late,
     )
 }  # fmt: skip
 """By the last part of the path."""

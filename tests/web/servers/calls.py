@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from starlette.responses import Response
 
 from tests.web.servers.stage import Stage
-from zae_limiter import Lease, SyncLease
+from zae_limiter import Lease, Limit, SyncLease
 from zae_limiter.web import MessageLimit, lease_of
 
 Message = MutableMapping[str, Any]
@@ -24,6 +24,10 @@ MOST = 200
 """Chunks of a flood: more than all buffers between app and client can hold."""
 PER_CHUNK = 10
 """Tokens that a chunk of a counted stream costs."""
+
+
+FIVE = [Limit.concurrent("parallel", 5, ttl=600), Limit.custom("tpm", 100_000, 1, 86_400)]
+"""Five calls in flight, whose slots do not come back by themselves while a test runs."""
 
 
 class AppError(Exception):

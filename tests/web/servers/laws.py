@@ -21,14 +21,21 @@ LEAVING = {"closes": Connection.close, "resets": Connection.reset}
 leaving = pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
 
 
-def leave_a_stream(visit: Visit, leave: Callable[[Connection], None], after: int) -> None:
-    """Hang up when so many chunks have come and the app waits."""
+def leave_a_stream(
+    visit: Visit,
+    leave: Callable[[Connection], None],
+    after: int,
+    path: str = "/counts",
+    seen: Callable[[], bool] = lambda: True,
+) -> None:
+    """Hang up when so many chunks have come, the app waits, and ``seen`` says that all is as it should be then."""
     with visit.connect() as connection:
-        connection.request("GET", f"/counts?after={after}", visit.client)
+        connection.request("GET", f"{path}?after={after}", visit.client)
         if after:
             connection.head()
         assert [connection.piece() for _ in range(after)] == [CHUNKS[0]] * after
         visit.hear("paused")
+        assert seen()
         leave(connection)
 
 

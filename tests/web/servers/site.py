@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ import pytest
 
 from tests.web.apps import FULL, LIMITS, Stores, asgi_site, wsgi_site
 from tests.web.servers.asgi import hypercorn, uvicorn
+from tests.web.servers.calls import FIVE
 from tests.web.servers.client import Connection, Response
 from tests.web.servers.gunicorn import gunicorn
 from tests.web.servers.stage import Stage
 from tests.web.servers.wsgi import waitress
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
+from zae_limiter.clock import Clock
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 
@@ -48,6 +50,11 @@ class Site:
     def hurries(self) -> bool:
         """Whether a body is asked for with 100 Continue although the app has not asked for it."""
         return self.name in ("hypercorn", "waitress", "gunicorn-wsgi")
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether an app learns that its client has left only when it sends something."""
+        return self.name in ("waitress", "gunicorn-wsgi")
 
     @property
     def cancels(self) -> bool:
@@ -89,6 +96,10 @@ class Visit:
         """The balances at this moment."""
         return self.site.ledger.available(client or self.client, resource, limits=limits)
 
+    def in_flight(self, resource: str = "five") -> int:
+        """How many slots are taken at this moment."""
+        return 5 - self.left(resource, FIVE)["parallel"]
+
     def spend(self, **amounts: int) -> None:
         """Take tokens behind the server's back."""
         with self.site.ledger.acquire(self.client, "api", amounts, limits=LIMITS):
@@ -105,8 +116,11 @@ class Visit:
 
 
 @contextlib.contextmanager
-def opened(server: str, folder: Path) -> Iterator[Site]:
-    """A site on one of the servers: ``uvicorn``, ``hypercorn``, ``waitress``, ``gunicorn-asgi``, ``gunicorn-wsgi``."""
+def opened(server: str, folder: Path, clock: Callable[[], Clock] = ManualClock) -> Iterator[Site]:
+    """A site on one of the servers: ``uvicorn``, ``hypercorn``, ``waitress``, ``gunicorn-asgi``, ``gunicorn-wsgi``.
+
+    ``clock`` is for the servers in this process; those on a file go by the system's.
+    """
     stage = Stage(folder)
     (folder / "blob.bin").write_bytes(BLOB)
     running: contextlib.AbstractContextManager[int]
@@ -116,7 +130,7 @@ def opened(server: str, folder: Path) -> Iterator[Site]:
         running = gunicorn(app, folder / "server.log", *WORKERS[server])
         ledger = SyncRateLimiter(url)
     else:
-        store = MemoryStore(ManualClock())
+        store = MemoryStore(clock())
         ledger = SyncRateLimiter(store)
         running = THREADS[server](store, stage)
     with ledger, running as port:
@@ -152,12 +166,12 @@ def _stores(kind: type[RateLimiter] | type[SyncRateLimiter], main: MemoryStore |
     return Stores(kind(main), *(kind(down, on_unavailable=policy) for policy in ("block", "allow")))
 
 
-def served_by(*servers: str) -> Any:
+def served_by(*servers: str, clock: Callable[[], Clock] = ManualClock) -> Any:
     """A fixture ``site``: one server for all tests of a module; they do not meet, as each is a client of its own."""
 
     @pytest.fixture(scope="module", params=servers)
     def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-        with opened(request.param, tmp_path_factory.mktemp("site")) as found:
+        with opened(request.param, tmp_path_factory.mktemp("site"), clock) as found:
             yield found
 
     return site

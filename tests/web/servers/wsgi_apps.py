@@ -122,6 +122,22 @@ def waits(call: WsgiCall) -> Iterable[bytes]:
     return call.whole(HELLO)
 
 
+def holds(call: WsgiCall) -> Iterable[bytes]:
+    """An answer that takes as long as the test says."""
+    call.note("moves", 1)
+    call.sign("go")
+    call.note("moves", -1)
+    return call.whole(HELLO)
+
+
+def gathers(call: WsgiCall) -> Iterable[bytes]:
+    """An answer when five calls have been in here."""
+    call.note("moves", 1)
+    call.sign("moves", 5)
+    call.note("moves", -1)
+    return call.whole(HELLO)
+
+
 def counts(call: WsgiCall) -> Iterable[bytes]:
     """A stream whose price is what was sent of it; the test says after how many chunks the app is to wait."""
     pause = call.number("after")
@@ -198,6 +214,7 @@ ROUTES = {
     for found in (
         plain, adjusted, released, stream, events, file, nothing, empty, writes, breaks_written, fails, fails_lazily,
         breaks, raises_late, waits, counts, floods, upload, cookies, takes_more, takes_too_much, loses_store,
+        holds, gathers,
     )
 }  # fmt: skip
 """By the last part of the path."""
