@@ -330,6 +330,8 @@ class Engine:
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
                 names = chain.cost_at(level, chosen.cost) if chain.joined else chosen.cost
                 seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
+                if part.slots:
+                    seen.raced_ms = now_ms
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline

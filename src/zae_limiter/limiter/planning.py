@@ -156,8 +156,8 @@ def plan_part(
     """
     level, seen = shard
     write: Write | None
-    if takers and seen.freed:
-        takers = tuple([taker._replace(freed=tuple(seen.freed)) for taker in takers])
+    if takers and (preferred := seen.preferred_slots(now_ms)):
+        takers = tuple([taker._replace(preferred=preferred) for taker in takers])
     if image is None:
         if level.shard_count > 1:
             return None

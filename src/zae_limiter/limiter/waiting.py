@@ -101,6 +101,8 @@ class Lines:
                 self.check(chain, cost, 0, before=ticket)
             promised_ms = overtaken = 0
             while True:
+                if chain.slot_names:
+                    await self._hold_back(ticket, chain, deadline_ms, note_wait)
                 try:
                     return await attempt()
                 except RateLimitExceeded as error:
@@ -114,6 +116,19 @@ class Lines:
                     await self._time(self._pause(ticket, seconds), note_wait)
         finally:
             self._leave(ticket)
+
+    async def _hold_back(
+        self, ticket: Ticket, chain: Chain, deadline_ms: int, note_wait: Callable[[float], None]
+    ) -> None:
+        """Wait while slots are raced for and there is none that this process should take, at most for a moment.
+
+        Those who wait elsewhere are about to take what their own processes have freed.
+        """
+        now_ms = self._clock.now_ms()
+        raced = [seen for _, seen in chain.homes if seen.is_raced_for(now_ms) and not seen.preferred_free(now_ms)]
+        if raced:
+            seconds = max(0.0, _LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000)
+            await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""

@@ -47,23 +47,23 @@ class Taker(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
     ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has.
-    ``freed`` are slots by limit and number that its process has freed lately: it takes these again before others, so
-    that processes which are busy at the same time rarely want the same.
+    ``preferred`` are slots by limit and number that it takes before others, the best at the end: so processes that are
+    busy at the same time rarely want the same.
     """
 
     cost: Mapping[str, int]
     holder: str = ""
     chance: int = 0
     salt: str = ""
-    freed: tuple[tuple[str, int], ...] = ()
+    preferred: tuple[tuple[str, int], ...] = ()
 
     def choose(self, limit_name: str, free: list[int]) -> int:
-        """Take a number out of those that are free: the one that was freed here last, else any."""
-        mine = {number for name, number in self.freed if name == limit_name}.intersection(free) if self.freed else ()
-        if mine:
-            number = next(number for name, number in reversed(self.freed) if name == limit_name and number in mine)
-            free.remove(number)
-            return number
+        """Take a number out of those that are free: the one that is preferred most, else any."""
+        there = {number for name, number in self.preferred if name == limit_name}.intersection(free)
+        for name, number in reversed(self.preferred) if there else ():
+            if name == limit_name and number in there:
+                free.remove(number)
+                return number
         return free.pop(self.chance % len(free))
 
     def fence(self, now_ms: int) -> str:
@@ -157,6 +157,16 @@ def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
         for limit_name, number, attr in slot_attributes(image):
             if image[attr] > now_ms:
                 found.setdefault(limit_name, {})[number] = image[attr]
+    return found
+
+
+def find_idle_slots(before: Image, image: Image, now_ms: int) -> list[tuple[str, int]]:
+    """Return the slots in a bucket, by limit and number, that are free in it and were so ``before``."""
+    early, late = (find_taken(each, now_ms) for each in (before, image))
+    found = []
+    for name in concurrency_limits(tuple(image)):
+        taken = {*early.get(name, ()), *late.get(name, ())}
+        found += [(name, number) for number in range(image[attribute(name, "cp")] // MILLI) if number not in taken]
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..forks import protect
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
+from ..records.slots import SLOTS, find_idle_slots, find_taken
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Return(NamedTuple):
 
 _MOST_RETURNS = 32
 _MOST_FREED = 64
+_APART_MS = 30
+"""A slot that is free in two images so far apart is not one that somebody is about to take again."""
+_RACING_MS = 5_000
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
@@ -61,10 +65,12 @@ class LastSeen:
     __slots__ = (
         "_calm",
         "_checked",
+        "before",
         "contended",
         "freed",
         "image",
         "lost",
+        "raced_ms",
         "refused",
         "returning",
         "returns",
@@ -82,6 +88,10 @@ class LastSeen:
         self.contended = _NONE
         self.freed: deque[tuple[str, int]] | None = None
         """Slots by limit and number that this process has freed lately, the last one at the end."""
+        self.before: Image | None = None
+        """Of a bucket with slots the image before, if it was seen some time before."""
+        self.raced_ms = -_RACING_MS
+        """When a race for a slot was last lost."""
         self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
@@ -93,6 +103,8 @@ class LastSeen:
         """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = False
         self.spendable = NOT_SPENDABLE
+        if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
+            self.before = self.image
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
@@ -136,6 +148,25 @@ class LastSeen:
             self._calm = self._calm + 1 if undisturbed else min(self._calm, 1)
             if self._calm >= _CALM:
                 self.contended = _NONE
+
+    def is_raced_for(self, now_ms: int) -> bool:
+        """Return whether races for slots were lost lately: those that come back are wanted by several processes."""
+        return now_ms - self.raced_ms < _RACING_MS
+
+    def preferred_slots(self, now_ms: int) -> tuple[tuple[str, int], ...]:
+        """Return slots to take before others, the best at the end: own ones that were freed lately.
+
+        Where others race for slots, before these the ones that were free for some time: nobody is about to take them.
+        """
+        freed = tuple(self.freed or ())
+        if self.before is None or self.image is None or not self.is_raced_for(now_ms):
+            return freed
+        return *find_idle_slots(self.before, self.image, now_ms), *freed
+
+    def preferred_free(self, now_ms: int) -> bool:
+        """Return whether one of the preferred slots was free when the bucket was last seen."""
+        taken = find_taken(self.image, now_ms)
+        return any(number not in taken.get(name, ()) for name, number in self.preferred_slots(now_ms))
 
     def keep_freed(self, slots: Iterable[tuple[str, int]]) -> None:
         """Remember slots that were freed; the oldest ones are forgotten."""
