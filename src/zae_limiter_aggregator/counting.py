@@ -55,7 +55,7 @@ def _write(tally: Tally, guards: Guards, expires_at_ms: int | None = None) -> Wr
         tally.total(),
         len(tally.parts),
         guards=guards,
-        marks={usage.mark(tally.shard): tally.parts[-1].sequence},
+        more={usage.mark(tally.shard): tally.parts[-1].sequence},
         expires_at_ms=expires_at_ms,
     )
 

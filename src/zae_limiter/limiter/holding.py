@@ -21,7 +21,7 @@ from ..logs import SLOT_LOST, tell
 from ..records import ledger, pressure
 from ..records.algebra import Committed, Write
 from ..records.level import SHARDS
-from ..records.slots import renew_slots
+from ..records.slots import find_taken, renew_slots
 from ..runtime.blocking import run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
@@ -77,11 +77,14 @@ class Holdings:
 
     def hold(self, lease: LeaseCore, grant: Grant) -> bool:
         """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
-        taken = [(part.shard, part.slots) for part in grant.parts or () if part.slots]
-        for shard, slots in taken:
-            due_ms = grant.now_ms + min(slot.ttl_ms for slot in slots) // _RENEWALS
-            self._add(shard, dict.fromkeys(slots, weakref.ref(lease)), due_ms)
-        return bool(taken)
+        found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
+        for part, image in found:
+            taken = find_taken(image, grant.now_ms)
+            for slot in part.slots:
+                slot.in_flight = len(taken.get(slot.limit_name, ()))
+            due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
+            self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)
+        return bool(found)
 
     def let_go(self, slots: Iterable[TakenSlot]) -> None:
         """Renew slots no more."""

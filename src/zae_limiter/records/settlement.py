@@ -137,6 +137,7 @@ def settle(
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
     freed = release_slots(image, slots, now_ms, counts=changes > 0)
     draft.guards += freed.guards
+    draft.put |= freed.put
     draft.add |= freed.add
     if level.usage_days and HOUR_END in image and draft.add:
         draft.add[CHANGES] = changes

@@ -5,7 +5,7 @@
     b_{limit}_tn          how often slots were taken
     b_{limit}_tc          for how long slots were held, ms; so the whole tokens of it are seconds
     b_{limit}_ov          how many were taken beyond a soft limit, in thousandths; missing: none
-    b_{limit}_pk          the most that were in flight in the open hour, as far as a write has seen
+    b_{limit}_pk          the most that were in flight in the open hour (`note_peaks`); 0 where the bucket has no ledger
     s_{limit}_{number}    the instant until which the slot is taken, ms; missing: it is free
     f_{limit}_{number}    its fence: since when it is held, a random number and, if given, the holder's name
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.bucket import MILLI
 from ..core.slots import in_shard
 from .algebra import MISSING_OR_AT_MOST
-from .level import attribute
+from .level import HOUR_END, HOUR_MS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +48,9 @@ class Taker(NamedTuple):
 class TakenSlot:
     """A slot that was taken for a lease.
 
-    ``counted_ms`` is the instant up to which its time is in the usage. ``ended`` says that it is not held any more,
-    ``lost`` that this was not by the wish of its holder.
+    ``counted_ms`` is the instant up to which its time is in the usage, ``in_flight`` how many slots of its limit were
+    taken in its bucket right after it was. ``ended`` says that it is not held any more, ``lost`` that this was not by
+    the wish of its holder.
     """
 
     limit_name: str
@@ -60,6 +61,7 @@ class TakenSlot:
     ttl_ms: int
     max_hold_ms: int
     counted_ms: int
+    in_flight: int = 0
     ended: bool = False
     lost: bool = False
 
@@ -197,15 +199,30 @@ def take_slots(
             put[until_attr] = now_ms + limit.ttl_ms
             put[f"{FENCE_PREFIX}{name}_{number}"] = new_fence(now_ms, holder)
         add[attribute(name, "tn")] = len(holders)
-        note_peak(image, name, len(held) + len(holders), put)
     return tuple(guards)
 
 
-def note_peak(image: Image | None, name: str, in_flight: int, put: dict[str, Any]) -> None:
-    """Note in what a write puts how many are in flight, if they are more than in the open hour before."""
-    pk = attribute(name, "pk")
-    if in_flight > (0 if image is None else image.get(pk, 0)):
-        put[pk] = in_flight
+def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
+    """Note in what a write puts that more were in flight in the open hour than the bucket says by now.
+
+    That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
+    seen counts, so the peak is never too high. What is in flight grows only when a slot is taken, and whoever takes one
+    sees how many there are then and renews or releases it later, so it is not too low either, unless the process ends
+    or the hour is booked before that. Return the guards by which it never falls.
+    """
+    if HOUR_END not in image:
+        return ()
+    most = {name: len(taken) for name, taken in find_taken(image, now_ms).items()}
+    for slot in slots:
+        if slot.since_ms >= image[HOUR_END] - HOUR_MS:
+            most[slot.limit_name] = max(slot.in_flight, most.get(slot.limit_name, 0))
+    guards: list[tuple[str, str, int]] = []
+    for name, in_flight in most.items():
+        pk = attribute(name, "pk")
+        if pk in image and in_flight > image[pk]:
+            put[pk] = in_flight
+            guards.append((pk, "<=", in_flight))
+    return tuple(guards)
 
 
 def _choose(numbers: list[int], count: int) -> list[int]:
@@ -247,9 +264,12 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
     add: dict[str, int] = {}
     for slot in mine if counts else ():
         _count_time(slot, now_ms, add)
+    put: dict[str, int] = {}
     guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
+    if mine:
+        guards += note_peaks(image, mine, now_ms, put)
     remove = tuple([attr for slot in mine for attr in (slot.until_attr, slot.fence_attr)])
-    return SlotChanges(guards, {}, add, remove, tuple([slot for slot in slots if slot not in mine]))
+    return SlotChanges(guards, put, add, remove, tuple([slot for slot in slots if slot not in mine]))
 
 
 def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
@@ -260,8 +280,7 @@ def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotCh
         _count_time(slot, now_ms, add)
     guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
     put = {slot.until_attr: slot.renewed_until(now_ms) for slot in mine}
-    for name, taken in find_taken(image, now_ms).items():
-        note_peak(image, name, len(taken), put)
+    guards += note_peaks(image, mine, now_ms, put)
     return SlotChanges(guards, put, add, (), tuple([slot for slot in slots if slot not in mine]))
 
 
