@@ -16,7 +16,8 @@ from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
-from zae_limiter.records.level import SHARDS, Level, token_limits_for
+from zae_limiter.records.level import SHARDS, Level, attribute, slot_limits_for, token_limits_for
+from zae_limiter.records.slots import concurrency_limits
 
 from .consumption import measure_change
 
@@ -74,6 +75,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         for name, rule in rules
         if rule is not None and not any(part % MILLI for part in (rule[:3] if rule.calendar is None else rule[:2]))
     )
+    limits += concurrency_limits_of(image)
     return Level(
         key,
         *whose[:3],
@@ -85,6 +87,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         partition_writes=store.capabilities.partition_writes,
         shard=whose.shard_id,
         shard_count=image[SHARDS],
+        slot_limits=slot_limits_for(limits),
     )
 
 
@@ -93,6 +96,14 @@ def limit_of(name: str, rule: Rule) -> Limit:
     capacity, amount, calendar = rule.capacity // MILLI, rule.amount // MILLI, rule.calendar
     seconds = rule.period // MILLI if calendar is None else -(-calendar.longest_ms // MILLI)
     return Limit(name, capacity, amount, seconds, calendar)
+
+
+def concurrency_limits_of(image: Image) -> tuple[Limit, ...]:
+    """Return the concurrency limits that a bucket states; only holders know for how long they may hold a slot."""
+    shapes = {name: [image[attribute(name, field)] for field in ("cp", "tl")] for name in concurrency_limits([*image])}
+    return tuple(
+        Limit.concurrent(name, slots // MILLI, ttl=ttl_ms // MILLI) for name, (slots, ttl_ms) in sorted(shapes.items())
+    )
 
 
 async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
@@ -107,8 +118,8 @@ async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mappi
 
 
 def _largest_costs(changes: Sequence[StreamChange]) -> Mapping[str, int]:
-    """Return the most that a change took of each limit."""
-    most: dict[str, int] = {}
+    """Return the most that a change took of each limit; of a concurrency limit every request takes one slot."""
+    most = dict.fromkeys(concurrency_limits(tuple(changes[-1].new or ())), MILLI)
     for change in changes:
         for name, amount in measure_change(change).items():
             most[name] = max(amount, most.get(name, 0))

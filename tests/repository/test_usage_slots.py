@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.backends import KEEPING, Backend
 from zae_limiter import InFlight, Lease, Limit, RateLimiter, RateLimitExceeded
-from zae_limiter.records.ledger import HOUR_MS
+from zae_limiter.records.level import HOUR_MS
 from zae_limiter.testing import FaultyStore, Harness
 
 HOUR = HOUR_MS // 1000

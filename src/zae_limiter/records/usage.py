@@ -4,7 +4,8 @@
     over:{limit}    millitokens of them beyond a soft limit, or so many thousandths of slots
     held:{limit}    of a concurrency limit: for how long slots were held, in milliseconds
     peak:{limit}:{n}        so many slots were in flight at once; the highest counts
-    peak:{limit}@{shard}    the most that were in flight at once in one shard; those of all shards are added up
+    peak:{limit}@{shards}.{shard}   the most that were in flight at once in one of so many shards of a bucket: those of
+                            as many shards are added up, and the highest sum counts
     total_events    how many changes of consumption: grants and settlements
     @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
 
@@ -14,6 +15,7 @@ Whoever books a peak together with what was consumed need not know what is there
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,9 +83,9 @@ def reached(limit_name: str, in_flight: int) -> str:
     return f"{_PEAK}{limit_name}:{in_flight}"
 
 
-def shard_peak(limit_name: str, shard: int) -> str:
-    """Return the attribute of the most slots of a concurrency limit that were in flight at once in a shard."""
-    return f"{_PEAK}{limit_name}{_MARK}{shard}"
+def shard_peak(limit_name: str, shard: int, shards: int) -> str:
+    """Return the attribute of the most slots of a limit that were in flight at once in one shard of so many."""
+    return f"{_PEAK}{limit_name}{_MARK}{shards}.{shard}"
 
 
 def mark(shard: int) -> str:
@@ -179,22 +181,23 @@ def held_slots(image: Image) -> dict[str, HeldSlots]:
     """Return the slots that were held by limit, sorted by name."""
     start, end = (datetime.fromisoformat(image[attr]) for attr in ("window_start", "window_end"))
     seconds = int((end - start).total_seconds())
-    by_limit: dict[str, HeldSlots] = {}
-    in_shards: dict[str, int] = {}
-    for attr in sorted(image):
-        name, found = attr[len(_PEAK) :], None
-        if attr.startswith(_HELD):
-            found = HeldSlots(image[attr])
-        elif attr.startswith(_PEAK) and _MARK in name:
-            name = name.partition(_MARK)[0]
-            in_shards[name] = in_shards.get(name, 0) + image[attr]
-            found = HeldSlots(0, in_shards[name])
-        elif attr.startswith(_PEAK):
-            name = name.partition(":")[0]
-            found = HeldSlots(0, image[attr])
-        if found is not None:
-            by_limit[name] = by_limit.get(name, HeldSlots()).merge(found)
-    return {name: by_limit[name]._replace(seconds=seconds) for name in sorted(by_limit)}
+    peaks = _peaks(image)
+    names = {attr.removeprefix(_HELD) for attr in image if attr.startswith(_HELD)} | peaks.keys()
+    return {name: HeldSlots(image.get(held(name), 0), peaks.get(name, 0), seconds) for name in sorted(names)}
+
+
+def _peaks(image: Image) -> dict[str, int]:
+    """Return the highest number of slots that were in flight at once by limit."""
+    highest: dict[str, int] = {}
+    sums: Counter[str] = Counter()
+    for attr in image:
+        if attr.startswith(_PEAK):
+            name, mark, where = attr.removeprefix(_PEAK).partition(_MARK)
+            place = f"{name}{mark}{where.partition('.')[0]}"
+            sums[place] += image[attr]
+            limit_name = name.partition(":")[0]
+            highest[limit_name] = max(highest.get(limit_name, 0), sums[place])
+    return highest
 
 
 def inspect(image: Image) -> Image:
