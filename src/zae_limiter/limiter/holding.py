@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 
 from ..core.bucket import MILLI
 from ..core.errors import ZAELimiterError
+from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
 from ..logs import SLOT_LOST, tell
+from ..observer import SlotLost
 from ..records import ledger, pressure
 from ..records.algebra import Committed, Write
 from ..records.level import SHARDS
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ..stores.port import Store
     from .grant import Grant
     from .lease_core import LeaseCore
+    from .observers import Observers
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
@@ -61,9 +65,10 @@ class HeldRecord:
 class Holdings:
     """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
 
-    def __init__(self, backend: Backend, store: Store) -> None:
+    def __init__(self, backend: Backend, store: Store, observers: Observers) -> None:
         self._backend = backend
         self._store = store
+        self._observers = observers
         self._lock = threading.RLock()
         self._records: dict[Key, HeldRecord] = {}
         self._thread_store: Store | None = None
@@ -74,6 +79,14 @@ class Holdings:
     def __len__(self) -> int:
         """Return how many slots are held."""
         return sum(len(record.slots) for record in tuple(self._records.values()))
+
+    def count(self) -> Counter[SlotOwner]:
+        """Return how many slots are held, by whose they are."""
+        held: Counter[SlotOwner] = Counter()
+        for record in tuple(self._records.values()):
+            level = record.shard.level
+            held.update([SlotOwner(level.entity_id, level.resource, slot.limit_name) for slot in tuple(record.slots)])
+        return held
 
     def hold(self, lease: LeaseCore, grant: Grant) -> bool:
         """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
@@ -242,4 +255,6 @@ class Holdings:
             if lease is not None:
                 message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
                 tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
+                level = record.shard.level
+                self._observers.tell("on_slot_lost", SlotLost(level.entity_id, level.resource, slot.limit_name))
                 lease._tell_lost()
