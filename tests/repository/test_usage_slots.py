@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.backends import KEEPING, Backend
 from zae_limiter import InFlight, Lease, Limit, RateLimiter, RateLimitExceeded
+from zae_limiter.records import keys
 from zae_limiter.records.level import HOUR_MS
 from zae_limiter.testing import FaultyStore, Harness
 
@@ -144,6 +145,32 @@ async def test_slots_beyond_a_soft_limit_are_overdrawn(harness: Harness) -> None
     await end(*leases)
     (hour,), _ = await limiter.get_usage_snapshots("key", window_type="hourly")
     assert (hour.overdrawn, hour.in_flight["parallel"].peak) == ({"parallel": 3}, 5)
+
+
+async def test_a_limit_may_become_one_of_slots_and_one_of_tokens_again(harness: Harness) -> None:
+    """What was used of it stays what it was, and the bucket keeps nothing of the other kind."""
+    tokens = Limit.per_minute("parallel", 10)
+    limiter = await open_limiter(harness, tokens)
+    async with limiter.acquire("key", "gpt-4", {"parallel": 3}):
+        pass
+    await limiter.set_system_defaults([PARALLEL])
+    held = await take(limiter)
+    harness.clock.advance(20)
+    await end(held)
+    held = await take(limiter)
+    await limiter.set_system_defaults([tokens])
+    async with limiter.acquire("key", "gpt-4", {"parallel": 4}) as lease:
+        harness.clock.advance(10)
+        await lease.adjust(parallel=1)
+    await end(held)
+    (hour,), _ = await limiter.get_usage_snapshots("key", window_type="hourly")
+    assert hour.counters == {"parallel": 8}
+    assert hour.in_flight == {"parallel": InFlight(1, 20 / HOUR, 20)}, "what was held across the change is not counted"
+    async with limiter.acquire("key", "gpt-4", {"parallel": 1}):
+        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+        (image,) = await harness.store().read([key])
+    assert image is not None
+    assert not [attr for attr in image if attr.startswith(("s_", "f_", "b_parallel_tl", "b_parallel_pk"))]
 
 
 class Traffic:

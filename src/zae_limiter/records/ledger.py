@@ -61,9 +61,10 @@ def kept_ms(usage_days: int) -> int:
 def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
-    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race.
+    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race. Where a
+    limit of tokens becomes one of slots, or the other way round, what is open is booked as what it was.
     """
-    if not level.usage_days or image is None or now_ms < image.get(HOUR_END, 0):
+    if not level.usage_days or image is None or (now_ms < image.get(HOUR_END, 0) and not _changes_kind(write)):
         return BucketChange(write, ())
     if HOUR_END not in image and ANCHOR not in write.put:
         return BucketChange(write, ())
@@ -71,6 +72,11 @@ def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> 
     booked, accruals = book(level.key, {**image, **noted} if noted else image, level.usage_days)
     put = {**write.put, **booked.put, **_first_peaks(image, now_ms), HOUR_END: hour_end(now_ms)}
     return BucketChange(write._replace(guards=(*write.guards, *booked.guards), put=put), accruals)
+
+
+def _changes_kind(write: Write) -> bool:
+    """Return whether a write takes away what makes a limit one of tokens, or one of slots."""
+    return any(attr.startswith("b_") and attr.endswith(("_tk", "_tl")) for attr in write.remove)
 
 
 def is_open(image: Image) -> bool:

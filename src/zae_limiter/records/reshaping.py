@@ -65,7 +65,7 @@ def reshape(
             change = carry_over(level, image, name, old, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
-    for name in stored_names(image) - level.token_limits.keys() - {INFRASTRUCTURE_LIMIT}:
+    for name in stored_names(image) - level.token_limits.keys() - level.slot_limits.keys() - {INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
     unheld, gone_slots = drop_expired_slots(image, now_ms)
     guards += unheld
@@ -82,8 +82,20 @@ def reshape(
     remove = gone if level.parent_id is not None else ("parent_id", *gone)
     remove += drop_expired(image, put, now_ms)
     remove += tuple([attr for attr in gone_slots if attr not in put])
+    remove += _of_other_kind(level, image)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
+
+
+def _of_other_kind(level: Level, image: Image) -> tuple[str, ...]:
+    """Return what a bucket has of limits that were of tokens and are of slots now, or the other way round.
+
+    Slots that are still taken stay, until they are released or expire.
+    """
+    tokens, slots = ("tk", "ra", "rp", "cr", "hi", "ca", "ws", "al"), ("tl", "tn", "pk")
+    attrs = [attribute(name, field) for name in level.slot_limits for field in tokens]
+    attrs += [attribute(name, field) for name in level.token_limits for field in slots]
+    return tuple([attr for attr in attrs if attr in image])
 
 
 def _reshape_limit(

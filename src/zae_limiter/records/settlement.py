@@ -123,6 +123,8 @@ def settle(
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
+        if rule is None and attribute(name, "tl") in image:  # it is a concurrency limit by now
+            continue
         if rule is None:  # a limit that is not in force any more, in a bucket that has not known it
             entry = level.token_limits[name]
             draft.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}

@@ -263,7 +263,7 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
     mine = [slot for slot in slots if slot.is_ours(image)]
     add: dict[str, int] = {}
     for slot in mine if counts else ():
-        _count_time(slot, now_ms, add)
+        _count_time(image, slot, now_ms, add)
     put: dict[str, int] = {}
     guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
     if mine:
@@ -277,16 +277,18 @@ def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotCh
     mine = [slot for slot in slots if slot.is_ours(image)]
     add: dict[str, int] = {}
     for slot in mine:
-        _count_time(slot, now_ms, add)
+        _count_time(image, slot, now_ms, add)
     guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
     put = {slot.until_attr: slot.renewed_until(now_ms) for slot in mine}
     guards += note_peaks(image, mine, now_ms, put)
     return SlotChanges(guards, put, add, (), tuple([slot for slot in slots if slot not in mine]))
 
 
-def _count_time(slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
+def _count_time(image: Image, slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
+    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now."""
     tc = attribute(slot.limit_name, "tc")
-    add[tc] = add.get(tc, 0) + max(0, now_ms - slot.counted_ms)
+    if attribute(slot.limit_name, "tl") in image:
+        add[tc] = add.get(tc, 0) + max(0, now_ms - slot.counted_ms)
 
 
 def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:
