@@ -55,7 +55,8 @@ class Held:
         """Let time pass, and let all clients renew what is due then."""
         self.clock.advance(seconds)
         for client in self.clients:
-            run(client._holdings.renew_due(client._backend.store))
+            for _ in range(4):  # what a split has moved is due at once
+                run(client._holdings.renew_due(client._backend.store))
 
     def changes(self) -> list[Record]:
         return [each for each in self.store.records if each["dynamodb"]["Keys"]["SK"]["S"] == keys.STATE]
@@ -144,6 +145,23 @@ def test_peaks_of_shards_are_added_up() -> None:
     held.end(*leases)
     aggregator(held.store).process(held.changes())
     assert held.usage()[0].in_flight["parallel"].slot_seconds == 600
+
+
+def test_slots_that_move_with_several_splits_are_held_on() -> None:
+    """Also where their holder has taken others in the shards that these came by."""
+    held = Held(Limit.concurrent("parallel", 200, ttl=60), clients=2)
+    leases = held.take(8)
+    for shards in (2, 4):
+        held.split()
+        root = next(key for key in held.shards() if key.pk.endswith("#0"))
+        run(upkeep.spread(held.store, upkeep.level_of(held.store, root, held.store.kept[root])))
+        assert len(held.shards()) == shards
+    leases += held.take(30)
+    for _ in range(4):
+        held.advance(30)
+    assert not any(lease.lost for lease in leases)
+    assert sum(held.clients[0].held_slots.values()) == 38
+    held.end(*leases)
 
 
 def test_a_bucket_with_few_slots_is_not_split() -> None:

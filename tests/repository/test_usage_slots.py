@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.backends import KEEPING, Backend
+from tests.support.meddler import Meddler
 from zae_limiter import InFlight, Lease, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records import keys
+from zae_limiter.records.algebra import Committed, Write
 from zae_limiter.records.level import HOUR_MS
+from zae_limiter.records.slots import renew_slots
 from zae_limiter.testing import FaultyStore, Harness
 
 HOUR = HOUR_MS // 1000
@@ -123,6 +126,26 @@ async def test_renewals_count_time_and_no_events(harness: Harness) -> None:
     (hour,), _ = await limiter.get_usage_snapshots("key", window_type="hourly")
     assert (hour.total_events, hour.in_flight["parallel"].slot_seconds) == (1, 120)
     await end(lease)
+
+
+async def test_a_release_that_meets_a_renewal_counts_no_time_twice(harness: Harness) -> None:
+    store = Meddler(harness.store())
+    limiter = harness.limiter(store)
+    await limiter.set_system_defaults([PARALLEL])
+    lease = await take(limiter)
+    (slot,) = lease._slots()
+    harness.clock.advance(30)
+
+    async def renew() -> None:
+        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+        (image,) = await store.inner.read([key])
+        assert image is not None
+        renewal = renew_slots(image, [slot], harness.clock.now_ms())
+        assert isinstance(await store.inner.commit([Write(key, renewal.guards, renewal.put, renewal.add)]), Committed)
+
+    store.before_commit = renew
+    await end(lease)
+    assert [seconds for _, _, seconds in await read(limiter)] == [30]
 
 
 async def test_an_hour_with_slots_is_booked_by_no_call_of_its_own(harness: Harness) -> None:

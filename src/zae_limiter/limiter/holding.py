@@ -119,6 +119,8 @@ class Holdings:
     def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[LeaseCore]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
+            if shard.level.shard_count < record.shard.level.shard_count:
+                record.shard = shard  # these slots may have moved on with later splits: `_follow_split` looks
             record.due_ms = min(record.due_ms, due_ms)
             record.slots |= slots
         if not self._closed:

@@ -10,8 +10,9 @@
     f_{limit}_{number}    its fence: since when it is held, a random number and, if given, the holder's name
 
 Taking a slot is guarded by its being free, so that takers of different slots do not collide. Renewing and releasing it
-are guarded by the fence alone: a holder that lost its slot cannot touch what its successor has. What is renewed or
-released at the same moment commutes with all else.
+are guarded by the fence, so that a holder that lost its slot cannot touch what its successor has, and by the instant
+until which it is taken, so that a release that meets a renewal does not count the same time again. Only the holder
+changes these: what is renewed or released at the same moment commutes with all that others do.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class TakenSlot:
 
     def is_ours(self, image: Image) -> bool:
         """Return whether a bucket still has it as this lease took it."""
-        return bool(image.get(self.fence_attr) == self.fence)
+        return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
 
 
 def new_fence(now_ms: int, holder: str) -> str:
@@ -265,7 +266,7 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
     for slot in mine if counts else ():
         _count_time(image, slot, now_ms, add)
     put: dict[str, int] = {}
-    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
+    guards = _guard_held(image, mine)
     if mine:
         guards += note_peaks(image, mine, now_ms, put)
     remove = tuple([attr for slot in mine for attr in (slot.until_attr, slot.fence_attr)])
@@ -278,17 +279,26 @@ def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotCh
     add: dict[str, int] = {}
     for slot in mine:
         _count_time(image, slot, now_ms, add)
-    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
+    guards = _guard_held(image, mine)
     put = {slot.until_attr: slot.renewed_until(now_ms) for slot in mine}
     guards += note_peaks(image, mine, now_ms, put)
     return SlotChanges(guards, put, add, (), tuple([slot for slot in slots if slot not in mine]))
 
 
+def _guard_held(image: Image, slots: Sequence[TakenSlot]) -> Guards:
+    """Return guards that slots are held as ``image`` shows them."""
+    return tuple([(attr, "=", image[attr]) for slot in slots for attr in (slot.fence_attr, slot.until_attr)])
+
+
 def _count_time(image: Image, slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
-    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now."""
+    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now.
+
+    A renewal whose answer is still to come has counted up to a time to live before the instant that it has written.
+    """
     tc = attribute(slot.limit_name, "tc")
     if attribute(slot.limit_name, "tl") in image:
-        add[tc] = add.get(tc, 0) + max(0, now_ms - slot.counted_ms)
+        counted_ms = max(slot.counted_ms, image[slot.until_attr] - slot.ttl_ms)
+        add[tc] = add.get(tc, 0) + max(0, now_ms - counted_ms)
 
 
 def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:
