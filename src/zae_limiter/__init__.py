@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from .limiter.lease import Lease as Lease, SyncLease as SyncLease
     from .limiter.limiter import RateLimiter as RateLimiter
     from .models import *  # noqa: F403  # the same
-    from .observer import Decision as Decision, Observer as Observer, Settlement as Settlement, StoreCall as StoreCall
+    from .observer import (
+        Decision as Decision,
+        Observer as Observer,
+        Settlement as Settlement,
+        SlotLost as SlotLost,
+        StoreCall as StoreCall,
+    )
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
     from .stores.port import Store as Store
     from .sync import (
@@ -42,7 +48,7 @@ else:
         ),
         "limiter.lease": ("Lease", "SyncLease"),
         "limiter.limiter": ("RateLimiter",),
-        "observer": ("Decision", "Observer", "Settlement", "StoreCall"),
+        "observer": ("Decision", "Observer", "Settlement", "SlotLost", "StoreCall"),
         "repository.repository": ("Repository", "RepositoryBuilder"),
         "stores.port": ("Store",),
         "sync": ("SyncRateLimiter", "SyncRepository", "SyncRepositoryBuilder"),

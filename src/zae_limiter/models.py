@@ -15,6 +15,7 @@ from .core.reports import (
     CacheStats as CacheStats,
     Credit as Credit,
     EntityCapacity as EntityCapacity,
+    InFlight as InFlight,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
     Load as Load,

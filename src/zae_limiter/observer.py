@@ -68,6 +68,14 @@ class Settlement(NamedTuple):
     """What is added to it; below zero is given back."""
 
 
+class SlotLost(NamedTuple):
+    """A slot of a concurrency limit that a lease has lost: not renewed in time, or taken away."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+
+
 class StoreCall(NamedTuple):
     """A call of the store that is over."""
 
@@ -98,6 +106,10 @@ class Observer(Protocol):
 
     def on_alert(self, alert: Alert) -> None:
         """Hear that a write of this process has crossed a threshold of a limit (``Limit.alerts``)."""
+        return
+
+    def on_slot_lost(self, slot: SlotLost) -> None:
+        """Hear that a lease of this limiter has lost a slot while its call went on. Also from a thread of its own."""
         return
 
     def on_store_call(self, call: StoreCall) -> None:

@@ -15,7 +15,7 @@ from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import is_invalid_request
 
-from .consumption import Tally, Used, build_tallies, measure_change
+from .consumption import Tally, Used, build_tallies, count_in_flight, measure_change
 from .counting import count
 from .report import BatchReport, print_failure, print_report
 from .stream import StreamChange, group_by_record, parse_change, sequence_of
@@ -139,7 +139,7 @@ def _measure_changes(changes: Sequence[StreamChange]) -> list[Used]:
     used: list[Used] = []
     for change in changes:
         try:
-            used.append(Used(change, measure_change(change)))
+            used.append(Used(change, measure_change(change), count_in_flight(change)))
         except Exception as error:
             print_failure("damaged", error, bucket=change.key.pk, sequence=change.sequence)
     return used

@@ -1,7 +1,8 @@
 """Add tallies to usage snapshots, each change exactly once however often it is delivered.
 
 A snapshot stores per shard the last change that it counts. Changes of one record are delivered in order, so those up to
-this mark are counted and the others are not. Mark and counters change in one write.
+this mark are counted and the others are not. Mark and counters change in one write. The peak of a concurrency limit is
+raised after that, by a write that may be repeated; it is needed only where the snapshot has a lower one.
 """
 
 from __future__ import annotations
@@ -10,9 +11,21 @@ from typing import TYPE_CHECKING
 
 from zae_limiter.core.errors import CorruptRecordError, RateLimiterUnavailable
 from zae_limiter.records import usage
-from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Guard, Guards, Image, Write
+from zae_limiter.records.algebra import (
+    ABSENT,
+    MISSING_OR_AT_MOST,
+    Committed,
+    Conflict,
+    Guard,
+    Guards,
+    Image,
+    Key,
+    Write,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from zae_limiter.stores.port import Store
 
     from .consumption import Tally
@@ -22,22 +35,39 @@ _DAY_MS = 86_400_000
 
 
 async def count(store: Store, tally: Tally, retention_days: int) -> int:
-    """Add the changes that are not counted yet and return their number.
+    """Add the changes that are not counted yet and return their number; raise the peaks to what was in flight.
 
     The first attempt assumes that the snapshot counts earlier changes of the same shard: the usual case, in one call.
     """
+    peaks = tally.peaks()
     write = _write(tally, (Guard(usage.mark(tally.shard), "<", tally.parts[0].sequence),))
     for _ in range(_TRIES):
         outcome = await _commit_twice(store, write)
         if isinstance(outcome, Committed):
+            await _raise_peaks(store, write.key, outcome.images[0], peaks)
             return len(tally.parts)
         image = outcome.images[write.key]
         tally = tally.after(_last_counted(image, tally.shard))
         if not tally.parts:
+            await _raise_peaks(store, write.key, image, peaks)
             return 0
         expires_at_ms = usage.end_ms(tally.window) + retention_days * _DAY_MS if image is None else None
         write = _write(tally, (_unchanged_guard(image, tally.shard),), expires_at_ms)
     raise RateLimiterUnavailable(f"Too much contention on {write.key}: lost {_TRIES} races in a row.")
+
+
+async def _raise_peaks(store: Store, key: Key, image: Image | None, peaks: Mapping[str, int]) -> None:
+    """Raise the peaks of a snapshot, seen as ``image``, as far as they are lower; one that is gone has none."""
+    for _ in range(_TRIES):
+        higher = {attr: peak for attr, peak in peaks.items() if image is not None and peak > image.get(attr, 0)}
+        if not higher:
+            return
+        guards = tuple([Guard(attr, MISSING_OR_AT_MOST, peak) for attr, peak in higher.items()])
+        outcome = await _commit_twice(store, Write(key, guards, higher))
+        if isinstance(outcome, Committed):
+            return
+        image = outcome.images[key]
+    raise RateLimiterUnavailable(f"Too much contention on {key}: lost {_TRIES} races in a row.")
 
 
 async def _commit_twice(store: Store, write: Write) -> Committed | Conflict:
@@ -55,7 +85,7 @@ def _write(tally: Tally, guards: Guards, expires_at_ms: int | None = None) -> Wr
         tally.total(),
         len(tally.parts),
         guards=guards,
-        marks={usage.mark(tally.shard): tally.parts[-1].sequence},
+        more={usage.mark(tally.shard): tally.parts[-1].sequence},
         expires_at_ms=expires_at_ms,
     )
 

@@ -68,8 +68,41 @@ def test_what_was_beyond_a_soft_limit_is_shown_where_there_is_any(terminal: Term
     assert [each["overdrawn"] for each in terminal.json("usage", "list", "-e", "key")] == [{"tpm": 500}, {}]
     assert words(terminal.text("usage", "summary", "--entity", "key"))[-1] == ["tpm", "11,000", "5,500.0", "500"]
     lines = terminal.text("usage", "summary", "--entity", "key", "--csv").splitlines()
-    assert [line.rpartition(",")[2] for line in lines] == ["overdrawn", "0", "500"]
+    assert [line.split(",")[-4] for line in lines] == ["overdrawn", "0", "500"]
     assert terminal.json("usage", "summary", "-e", "key")["overdrawn"] == {"tpm": 500}
+
+
+def _cells(text: str) -> list[list[str]]:
+    """The cells of every line of a table, which are two blanks apart at least."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_slots_are_shown_as_what_was_in_flight(terminal: Terminal) -> None:
+    """Not as tokens: slot-seconds beside them would read as consumption."""
+    for hour, (peak, seconds) in enumerate([(10, 5_400), (2, 18)]):
+        with SyncRepository(terminal.url) as repository:
+            ns, at_ms = repository.get_namespace("default").id, START + hour * HOUR
+            write = consumed(ns, "hourly", at_ms, {"rpm": 3, usage.held("parallel"): seconds})
+            run(repository.store.commit([write._replace(put={**write.put, usage.reached("parallel", peak): peak})]))
+    assert _cells(terminal.text("usage", "list", "-e", "key"))[2:] == [
+        ["2026-01-31 22:00", "key", "gpt-4", "3", "peak 10, average 1.5", "1"],
+        ["2026-01-31 23:00", "key", "gpt-4", "3", "peak 2, average 0.005", "1"],
+    ]
+    (first, _), summary = terminal.json("usage", "list", "-e", "key"), terminal.json("usage", "summary", "-e", "key")
+    assert first["counters"] == {"rpm": 3}
+    assert first["in_flight"] == {"parallel": {"peak": 10, "average": 1.5, "slot_seconds": 5_400}}
+    assert summary["in_flight"] == {"parallel": {"peak": 10, "average": 0.7525, "slot_seconds": 5_418}}
+    shown = _cells(terminal.text("usage", "summary", "-e", "key"))
+    assert shown[-2:] == [["parallel", "-", "-", "peak 10, average 0.752"], ["rpm", "6", "3.0", "-"]]
+    rows = list(csv.DictReader(io.StringIO(terminal.text("usage", "list", "-e", "key", "--csv"))))
+    slots = ("limit_name", "consumed", "peak_in_flight", "average_in_flight", "slot_seconds")
+    assert [rows[0][column] for column in slots] == ["parallel", "", "10", "1.5", "5400"]
+    assert [rows[1][column] for column in slots] == ["rpm", "3", "", "", ""]
+    total = list(csv.DictReader(io.StringIO(terminal.text("usage", "summary", "-e", "key", "--csv"))))
+    assert [total[0][column] for column in ("total", "peak_in_flight", "slot_seconds")] == ["", "10", "5418"]
+    assert "parallel of key, hourly, 2026-01-31 22:00 to 2026-01-31 23:00 (UTC): peak 10\n" in terminal.text(
+        "usage", "list", "-e", "key", "--plot"
+    )
 
 
 def test_a_summary_of_an_entity_on_a_resource_says_when_its_quotas_are_back(terminal: Terminal) -> None:

@@ -20,6 +20,7 @@ from zae_limiter import (
     RateLimiterUnavailable,
     RateLimitExceeded,
     Settlement,
+    SlotLost,
     StoreCall,
     SyncRateLimiter,
     SyncRepository,
@@ -42,6 +43,10 @@ class Recorder(Observer):
         self.calls: list[StoreCall] = []
         self.lookups = (0, 0)
         self.states: list[State] = []
+        self.lost: list[SlotLost] = []
+
+    def on_slot_lost(self, slot: SlotLost) -> None:
+        self.lost.append(slot)
 
     def on_decision(self, decision: Decision) -> None:
         self.decisions.append(decision)
@@ -77,6 +82,9 @@ class Broken:
 
     def on_alert(self, alert: Alert) -> None:
         self._fail("alert")
+
+    def on_slot_lost(self, slot: SlotLost) -> None:
+        self._fail("slot lost")
 
     def on_store_call(self, call: StoreCall) -> None:
         self._fail("store call")
@@ -318,3 +326,14 @@ def test_an_observed_limiter_goes_as_soon_as_nobody_has_it() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def test_slots_that_are_lost_are_told_once(harness: Harness) -> None:
+    scene = Observed(harness)
+    limits = [Limit.concurrent("parallel", 4, ttl=60), Limit.concurrent("own", 4, ttl=600)]
+    async with scene.limiter.acquire("key-1", "gpt-4", {}, limits):
+        harness.clock.advance(61)
+        for _ in range(2):
+            await scene.limiter._holdings.renew_due(scene.store)
+        assert scene.told.lost == [SlotLost("key-1", "gpt-4", "parallel")]
+    assert len(scene.told.lost) == 1

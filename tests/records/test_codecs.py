@@ -178,7 +178,7 @@ def test_counters_add_up_whatever_a_limit_is_called(
     held = usage.window_of(window, instant)
     writes = [
         usage.accrue(
-            usage.Subject("ns", "key", "gpt-4"), held, amounts, count, marks={usage.mark(0): "1"}, expires_at_ms=10**13
+            usage.Subject("ns", "key", "gpt-4"), held, amounts, count, more={usage.mark(0): "1"}, expires_at_ms=10**13
         )
         for amounts, count in parts
     ]

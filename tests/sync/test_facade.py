@@ -213,6 +213,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "is_available": lambda it: it.is_available(0.5),
     "name": lambda it: it.name,
     "repository": lambda it: it.repository,
+    "held_slots": lambda it: it.held_slots,
     "observers": lambda it: it.observers,
 }
 CASES = [

@@ -21,7 +21,7 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.stores.memory import MemoryStore
-from zae_limiter.telemetry import instrument
+from zae_limiter.telemetry import instrument, uninstrument
 from zae_limiter.testing import Fault, FaultyStore, Harness
 
 RPM = [Limit.per_minute("rpm", 10)]
@@ -246,3 +246,36 @@ async def test_many_at_once_are_all_counted(metrics: Metrics) -> None:
 
     await asyncio.gather(*(one() for _ in range(40)), return_exceptions=True)
     assert metrics.counts("decisions", "outcome") == {"granted": 10, "refused": 30}
+
+
+async def test_slots_that_are_held_and_lost(harness: Harness, metrics: Metrics) -> None:
+    measured = Measured(harness, metrics)
+    limits = [Limit.concurrent("parallel", 4, ttl=60)]
+
+    async def hold(entity: str) -> Any:
+        return await measured.limiter.acquire(entity, "gpt-4", {}, limits).__aenter__()
+
+    assert metrics.counts("slots.held", "limit") == {}
+    first, second, other = await hold("key-1"), await hold("key-1"), await hold("key-2")
+    assert list(metrics.counts("slots.held", "backend", "namespace", "limit").items()) == [
+        ((measured.store.capabilities.name, "default", "parallel"), 3)
+    ]
+    await second.__aexit__(None, None, None)
+    assert metrics.counts("slots.held", "limit") == {"parallel": 2}
+    assert metrics.counts("slots.lost", "limit") == {}
+    harness.clock.advance(61)
+    await measured.limiter._holdings.renew_due(measured.limiter._backend.store)
+    assert metrics.counts("slots.lost", "limit") == {"parallel": 2}
+    assert metrics.counts("slots.held", "limit") == {"parallel": 0}, "not a line that has ended"
+    assert all(lease.lost for lease in (first, other))
+
+
+async def test_slots_are_counted_by_labels_and_until_a_limiter_is_measured_no_more(
+    harness: Harness, metrics: Metrics
+) -> None:
+    limits = [Limit.concurrent("parallel", 4, ttl=60)]
+    for measured in (Measured(harness, metrics, ("resource",)), Measured(harness, metrics, ("resource",))):
+        async with measured.limiter.acquire("key-1", "gpt-4", {}, limits):
+            assert metrics.counts("slots.held", "resource", "limit") == {("gpt-4", "parallel"): 1}
+            uninstrument(measured.limiter)
+            assert metrics.counts("slots.held", "resource", "limit") == {("gpt-4", "parallel"): 0}

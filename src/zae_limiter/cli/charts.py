@@ -24,12 +24,18 @@ _TICK_ROOM = 18
 
 
 class Series(NamedTuple):
-    """The consumption of one limit by window, including windows without any."""
+    """The consumption of one limit by window, including windows without any; of a concurrency limit the peaks."""
 
     limit_name: str
     window_type: str
     starts: list[str]
     consumed: list[int]
+    of_slots: bool = False
+
+    @property
+    def total(self) -> str:
+        """All of it in a few words."""
+        return f"peak {max(self.consumed):,}" if self.of_slots else f"{sum(self.consumed):,}"
 
 
 def load_plotext() -> Any:
@@ -46,17 +52,21 @@ def load_plotext() -> Any:
 
 
 def group_series(snapshots: Iterable[UsageSnapshot]) -> list[Series]:
-    """Return a series per limit and kind of window; each gets its own axis."""
-    found: dict[tuple[str, str], Counter[str]] = {}
+    """Return a series per limit and kind of window, each with its own axis; of several peaks the highest counts."""
+    found: dict[tuple[str, str, bool], Counter[str]] = {}
     for snapshot in snapshots:
+        kind, start = snapshot.window_type, snapshot.window_start
         for name, amount in snapshot.counters.items():
-            found.setdefault((snapshot.window_type, name), Counter())[snapshot.window_start] += amount
+            found.setdefault((kind, name, False), Counter())[start] += amount
+        for name, slots in snapshot.in_flight.items():
+            peaks = found.setdefault((kind, name, True), Counter())
+            peaks[start] = max(peaks[start], slots.peak)
     made = []
-    for (kind, name), amounts in sorted(found.items()):
+    for (kind, name, of_slots), amounts in sorted(found.items()):
         starts, last = [min(amounts)], max(amounts)
         while starts[-1] < last:
             starts.append(window_of(kind, int(datetime.fromisoformat(starts[-1]).timestamp()) * 1000).end)
-        made.append(Series(name, kind, starts, [amounts[start] for start in starts]))
+        made.append(Series(name, kind, starts, [amounts[start] for start in starts], of_slots))
     return made
 
 
@@ -76,7 +86,7 @@ def print_charts(plotext: Any, snapshots: Sequence[UsageSnapshot], subject: str)
             click.echo()
         first, last = (spell_window(start, series.window_type) for start in (series.starts[0], series.starts[-1]))
         when = first if first == last else f"{first} to {last}"
-        title = f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {sum(series.consumed):,}"
+        title = f"{series.limit_name} of {subject}, {series.window_type}, {when} (UTC): {series.total}"
         print_text(title, "bold" if coloured else "")
         drawn = _draw(plotext, series, width)
         text = drawn if coloured else plotext.uncolorize(drawn)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.errors import ResourceDisabled, ValidationError
-from ..core.reports import UsageSnapshot
+from ..core.reports import InFlight, UsageSnapshot
 from ..records.usage import WINDOWS
 from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
@@ -29,10 +29,11 @@ PAGE = 1_000
 SNAPSHOT_COLUMNS = (
     *("entity_id", "resource", "window_type", "window_start", "window_end"),
     *("limit_name", "consumed", "total_events", "overdrawn"),
+    *("peak_in_flight", "average_in_flight", "slot_seconds"),
 )
 SUMMARY_COLUMNS = (
     *("limit_name", "total", "average", "snapshot_count", "min_window_start", "max_window_start"),
-    "overdrawn",
+    *("overdrawn", "peak_in_flight", "average_in_flight", "slot_seconds"),
 )
 
 
@@ -120,7 +121,7 @@ def list_usage(shell: Shell, limit: int | None, everything: bool, **options: Any
 
     Of an entity, of a resource over all entities, or of an entity on a resource. WHEN is 2026-11-16T12:00:00Z,
     2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d. total_events counts grants and settlements of the
-    window, of all limits together.
+    window, of all limits together. Of a concurrency limit it shows how many were in flight, at most and on average.
 
     Examples:
       zae-limiter usage list -e key-1 --start 24h
@@ -150,8 +151,8 @@ def summary(shell: Shell, **options: Any) -> None:
     """Add up what was consumed.
 
     Per limit the total and the average of the windows in which anything was consumed; every entity has windows of its
-    own. --plot draws them above it, those of all entities added up. WHEN is 2026-11-16T12:00:00Z, 2026-11-16
-    (midnight UTC) or how long ago, such as 24h or 7d.
+    own. Of a concurrency limit how many were in flight, at most and on average. --plot draws them above it, those of
+    all entities added up. WHEN is 2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d.
 
     Examples:
       zae-limiter usage summary -e key-1 --start 7d
@@ -163,11 +164,15 @@ def summary(shell: Shell, **options: Any) -> None:
     added = repository.get_usage_summary(*query)
     charted = _read_snapshots(repository, query, None)[0] if form == "--plot" else []
     nothing = _explain_nothing(repository, query)
-    limits = sorted(added.total)
+    limits = sorted({*added.total, *added.in_flight})
     if form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
         lines = [
-            (name, added.total[name], added.average[name], *windows, added.overdrawn.get(name, 0)) for name in limits
+            (
+                *(name, added.total.get(name), added.average.get(name), *windows),
+                *(added.overdrawn.get(name, 0), *_spread(added.in_flight.get(name))),
+            )
+            for name in limits
         ]
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
     else:
@@ -177,10 +182,17 @@ def summary(shell: Shell, **options: Any) -> None:
         starts = (added.min_window_start or "", added.max_window_start or "")
         first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
-        columns = ("limit", "total", "average", *(("overdrawn",) if added.overdrawn else ()))
-        rows = [(name, added.total[name], added.average[name], added.overdrawn.get(name)) for name in limits]
-        shown = [row[: len(columns)] for row in rows]
-        shell.show(added, Grid(columns, shown, nothing, Cell(f"{query.subject}: {counted}", "")))
+        columns = ("limit", "total", "average", "overdrawn", "in flight")
+        rows = [
+            (
+                *(name, added.total.get(name), added.average.get(name), added.overdrawn.get(name)),
+                _spell_in_flight(added.in_flight.get(name)),
+            )
+            for name in limits
+        ]
+        unused = [*([] if added.overdrawn else ["overdrawn"]), *([] if added.in_flight else ["in flight"])]
+        grid = Grid(columns, rows, nothing, Cell(f"{query.subject}: {counted}", ""))
+        shell.show(added, grid.without(*unused))
         if not shell.as_json:
             _print_quotas(shell, query)
 
@@ -231,6 +243,7 @@ def _explain_nothing(repository: SyncRepository, query: UsageQuery) -> str:
 def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
     limits = sorted({name for snapshot in found for name in snapshot.counters})
     soft = sorted({name for snapshot in found for name in snapshot.overdrawn})
+    held = sorted({name for snapshot in found for name in snapshot.in_flight})
     rows = [
         (
             spell_window(each.window_start, each.window_type),
@@ -238,19 +251,33 @@ def _snapshot_grid(found: Sequence[UsageSnapshot], nothing: str) -> Grid:
             each.resource,
             *(each.counters.get(name) for name in limits),
             *(each.overdrawn.get(name) for name in soft),
+            *(_spell_in_flight(each.in_flight.get(name)) for name in held),
             each.total_events,
         )
         for each in found
     ]
-    beyond = (f"{name} overdrawn" for name in soft)
-    return Grid(("from (UTC)", "entity", "resource", *limits, *beyond, "events"), rows, nothing)
+    beyond, in_flight = (f"{name} overdrawn" for name in soft), (f"{name} in flight" for name in held)
+    return Grid(("from (UTC)", "entity", "resource", *limits, *beyond, *in_flight, "events"), rows, nothing)
+
+
+def _spell_in_flight(slots: InFlight | None) -> str | None:
+    if slots is None:
+        return None
+    average = f"{slots.average:,.0f}" if slots.average >= 100 else f"{slots.average:.3g}"
+    return f"peak {slots.peak:,}, average {average}"
+
+
+def _spread(slots: InFlight | None) -> tuple[int | float | None, ...]:
+    """Return the columns of what was in flight, empty for a limit of tokens."""
+    return (None, None, None) if slots is None else (slots.peak, slots.average, slots.slot_seconds)
 
 
 def _snapshot_lines(found: Iterable[UsageSnapshot]) -> Iterable[Sequence[object]]:
     for each in found:
         window = (each.window_type, each.window_start, each.window_end)
-        for name, amount in sorted(each.counters.items()):
-            yield each.entity_id, each.resource, *window, name, amount, each.total_events, each.overdrawn.get(name, 0)
+        for name in sorted({*each.counters, *each.in_flight}):
+            counted = (each.counters.get(name), each.total_events, each.overdrawn.get(name, 0))
+            yield each.entity_id, each.resource, *window, name, *counted, *_spread(each.in_flight.get(name))
 
 
 def _print_csv(columns: Sequence[str], lines: Sequence[Sequence[object]], nothing: str) -> None:

@@ -207,6 +207,21 @@ class BucketOperationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """What was in flight under a concurrency limit.
+
+    Attributes:
+        peak: The most at once; of several snapshots that of the highest.
+        average: How many there were on average, over the whole of each window.
+        slot_seconds: For how many seconds slots were held, added up.
+    """
+
+    peak: int
+    average: float
+    slot_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageSnapshot:
     """The consumption of an entity on a resource in one window.
 
@@ -216,9 +231,10 @@ class UsageSnapshot:
         window_start: The start of the window, as RFC 3339.
         window_end: Its end.
         window_type: ``hourly``, ``daily`` or ``monthly``.
-        counters: The consumed tokens by limit.
+        counters: The consumed tokens by limit. Concurrency limits are not here: nothing of them is consumed.
         total_events: The number of grants and settlements.
-        overdrawn: The part of the consumed tokens that was beyond a soft or bypassed limit, by limit.
+        overdrawn: The part of the consumed tokens, and the slots, that were beyond a soft or bypassed limit, by limit.
+        in_flight: What was in flight, by concurrency limit.
     """
 
     entity_id: str
@@ -229,6 +245,7 @@ class UsageSnapshot:
     counters: Mapping[str, int]
     total_events: int
     overdrawn: Mapping[str, int] = field(default_factory=dict)
+    in_flight: Mapping[str, InFlight] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +258,8 @@ class UsageSummary:
         average: The average per snapshot by limit.
         min_window_start: The start of the first window, as RFC 3339.
         max_window_start: The start of the last one.
-        overdrawn: The part of the total that was beyond a soft or bypassed limit, by limit.
+        overdrawn: The part of the total, and the slots, that were beyond a soft or bypassed limit, by limit.
+        in_flight: What was in flight in the windows in which anything was, by concurrency limit.
     """
 
     snapshot_count: int
@@ -250,6 +268,7 @@ class UsageSummary:
     min_window_start: str | None
     max_window_start: str | None
     overdrawn: Mapping[str, int] = field(default_factory=dict)
+    in_flight: Mapping[str, InFlight] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

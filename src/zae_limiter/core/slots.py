@@ -34,6 +34,14 @@ def in_shard(number: int, shard: int, shards: int) -> bool:
     return (number + 1 + shard) % shards == 0
 
 
+class SlotOwner(NamedTuple):
+    """Whose slots, and of which limit."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+
+
 class SlotLimit(NamedTuple):
     """A concurrency limit, or a shard's share of it. ``least`` is how many slots a request has to leave free."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core.bucket import MILLI
 from ..core.errors import ZAELimiterError
+from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
 from ..logs import SLOT_LOST, tell
+from ..observer import SlotLost
 from ..records import ledger, pressure
 from ..records.algebra import Committed, Write
 from ..records.level import SHARDS
-from ..records.slots import renew_slots
+from ..records.slots import find_taken, renew_slots
 from ..runtime.blocking import run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from ..runtime.port import Caller
     from ..stores.port import Store
     from .grant import Grant
+    from .observers import Observers
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
@@ -79,9 +83,10 @@ class HeldRecord:
 class Holdings:
     """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
 
-    def __init__(self, backend: Backend, store: Store) -> None:
+    def __init__(self, backend: Backend, store: Store, observers: Observers) -> None:
         self._backend = backend
         self._store = store
+        self._observers = observers
         self._lock = threading.RLock()
         self._records: dict[Key, HeldRecord] = {}
         self._thread_store: Store | None = None
@@ -94,13 +99,24 @@ class Holdings:
         """Return how many slots are held."""
         return sum(len(record.slots) for record in tuple(self._records.values()))
 
+    def count(self) -> Counter[SlotOwner]:
+        """Return how many slots are held, by whose they are."""
+        held: Counter[SlotOwner] = Counter()
+        for record in tuple(self._records.values()):
+            level = record.shard.level
+            held.update([SlotOwner(level.entity_id, level.resource, slot.limit_name) for slot in tuple(record.slots)])
+        return held
+
     def hold(self, lease: SlotHolder, grant: Grant) -> bool:
         """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
-        taken = [(part.shard, part.slots) for part in grant.parts or () if part.slots]
-        for shard, slots in taken:
-            due_ms = grant.now_ms + min(slot.ttl_ms for slot in slots) // _RENEWALS
-            self._add(shard, dict.fromkeys(slots, weakref.ref(lease)), due_ms)
-        return bool(taken)
+        found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
+        for part, image in found:
+            taken = find_taken(image, grant.now_ms)
+            for slot in part.slots:
+                slot.in_flight = len(taken.get(slot.limit_name, ()))
+            due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
+            self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)
+        return bool(found)
 
     def let_go(self, slots: Iterable[TakenSlot]) -> None:
         """Renew slots no more."""
@@ -122,6 +138,8 @@ class Holdings:
     def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
+            if shard.level.shard_count < record.shard.level.shard_count:
+                record.shard = shard  # these slots may have moved on with later splits: `_follow_split` looks
             record.due_ms = min(record.due_ms, due_ms)
             record.slots |= slots
         if not self._closed:
@@ -258,4 +276,6 @@ class Holdings:
             if lease is not None:
                 message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
                 tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
+                level = record.shard.level
+                self._observers.tell("on_slot_lost", SlotLost(level.entity_id, level.resource, slot.limit_name))
                 lease.tell_lost()

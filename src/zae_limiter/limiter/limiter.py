@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
+    from ..core.slots import SlotOwner
     from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
@@ -108,7 +109,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
-        self._holdings = Holdings(self._backend, self.repository.store)
+        self._holdings = Holdings(self._backend, self.repository.store, self._observers)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
         after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
@@ -132,6 +133,11 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     def name(self) -> str | None:
         """The name of the DynamoDB stack; None on other stores."""
         return self.stack_name
+
+    @property
+    def held_slots(self) -> Mapping[SlotOwner, int]:
+        """How many slots of concurrency limits the leases of this limiter hold now, by entity, resource and limit."""
+        return self._holdings.count()
 
     @property
     def observers(self) -> tuple[Observer, ...]:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     Verb: TypeAlias = Literal["read", "commit", "query", "update"]
     CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
 
-_METHODS = ("on_decision", "on_settlement", "on_alert", "on_store_call", "on_config_lookups", "on_state_change")
+_METHODS = (
+    *("on_decision", "on_settlement", "on_alert", "on_slot_lost"),
+    *("on_store_call", "on_config_lookups", "on_state_change"),
+)
 
 
 class Observers:

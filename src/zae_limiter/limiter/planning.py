@@ -178,7 +178,7 @@ def plan_part(
         return None
     write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
     accruals: tuple[Write, ...] = ()
-    if now_ms >= image.get(HOUR_END, 0):
+    if now_ms >= image.get(HOUR_END, 0) or write.remove:
         write, accruals = with_usage(level, image, write, now_ms)
     lots = spent_lots(write.add) if CREDITS in image else ()
     slots = taken_slots(level, write.put) if takers else ()

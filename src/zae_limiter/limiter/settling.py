@@ -78,7 +78,8 @@ class SettlementPart(NamedTuple):
             return self
         mine = tuple([slot for slot in self.slots if slot.is_ours(image)])
         for slot in self.slots:
-            slot.lost = slot.ended = slot.ended or slot not in mine
+            if slot not in mine:
+                slot.lost = slot.ended = True
         return self._replace(slots=mine)
 
     def split(self, backend: Backend) -> tuple[SettlementPart, SettlementPart]:
@@ -126,12 +127,11 @@ class SettlementPart(NamedTuple):
                 write = write._replace(guards=(*write.guards, (attr, "=", after)), put={**write.put, attr: before})
         return made._replace(write=write, alerts=alerts)
 
-    def end_slots(self, before: Image) -> None:
-        """Note that the slots were freed in a bucket that was ``before``; some of them may have been lost there."""
+    def end_slots(self) -> None:
+        """Note that the slots were freed."""
         for slot in self.slots:
-            slot.lost = slot.lost or not slot.is_ours(before)
             slot.ended = True
-        self.shard.seen.keep_freed([(slot.limit_name, slot.number) for slot in self.slots if not slot.lost])
+        self.shard.seen.keep_freed([(slot.limit_name, slot.number) for slot in self.slots])
 
     def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
         """Remember what the settlement has credited to the bucket, which is ``image`` now."""
@@ -254,10 +254,10 @@ class Settling:
         Put the expiry off where the debts of several clients together outlive what each of them knew of. The settlement
         stands without that.
         """
-        for (part, seen_before, each), image in zip(planned, outcome.images, strict=True):
+        for (part, _, each), image in zip(planned, outcome.images, strict=True):
             part.shard.show(image, now_ms)
             if part.slots:
-                part.end_slots(seen_before)
+                part.end_slots()
             if part.shard.level.may_overdraw:
                 self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
             await self.announce(part.shard.level, each.alerts)

@@ -5,11 +5,15 @@
     bk              how often usage was booked
     b_{limit}_uc    how much of the consumption (tc) is in the usage records, millitokens; missing: nothing
     b_{limit}_ob    how much of what was overdrawn (ov) is there
+    b_{limit}_pk    the most slots in flight in the open hour; only of concurrency limits (`records.slots`)
 
 Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
 write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
 all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
 (`book_seen`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+
+The peak of an hour may be booked any number of times: usage records keep the highest. The next hour begins with what is
+in flight at its start.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import keys, usage
 from .algebra import ABSENT, Write
 from .bucket import stored_names
-from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
+from .slots import SLOTS, concurrency_limits, find_taken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
     from .algebra import Guards, Image, Key
     from .level import Level
 
-HOUR_MS = 3_600_000
 DAY_MS = 86_400_000
 LONGEST_WINDOW_DAYS = 31
 
@@ -57,15 +61,22 @@ def kept_ms(usage_days: int) -> int:
 def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
-    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race.
+    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race. Where a
+    limit of tokens becomes one of slots, or the other way round, what is open is booked as what it was.
     """
-    if not level.usage_days or image is None or now_ms < image.get(HOUR_END, 0):
+    if not level.usage_days or image is None or (now_ms < image.get(HOUR_END, 0) and not _changes_kind(write)):
         return BucketChange(write, ())
     if HOUR_END not in image and ANCHOR not in write.put:
         return BucketChange(write, ())
-    booked, accruals = book(level.key, image, level.usage_days)
-    put = {**write.put, **booked.put, HOUR_END: hour_end(now_ms)}
+    noted = {attr: peak for attr, peak in write.put.items() if attr.startswith("b_") and attr.endswith("_pk")}
+    booked, accruals = book(level.key, {**image, **noted} if noted else image, level.usage_days)
+    put = {**write.put, **booked.put, **_first_peaks(image, now_ms), HOUR_END: hour_end(now_ms)}
     return BucketChange(write._replace(guards=(*write.guards, *booked.guards), put=put), accruals)
+
+
+def _changes_kind(write: Write) -> bool:
+    """Return whether a write takes away what makes a limit one of tokens, or one of slots."""
+    return any(attr.startswith("b_") and attr.endswith(("_tk", "_tl")) for attr in write.remove)
 
 
 def is_open(image: Image) -> bool:
@@ -77,7 +88,7 @@ def book(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Return the change that books the open usage of a bucket; one without a ledger starts it, with nothing to book."""
     put = _count_booked(image)
     unspent = _guard_unchanged(
-        image, *(attribute(name, field) for name in stored_names(image) for field in ("tc", "ov"))
+        image, *(attribute(name, field) for name in _counted_names(image) for field in ("tc", "ov"))
     )
     if HOUR_END not in image:
         guards = (*_guard_unchanged(image, ANCHOR), *unspent)
@@ -99,12 +110,20 @@ def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
 
 def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
     """Return the change that books what was given back to a bucket that is gone, without making a bucket for it."""
-    return BucketChange(Write(level.key, (ABSENT,)), _entries(level.key, used, events, now_ms, level.usage_days))
+    return BucketChange(Write(level.key, (ABSENT,)), _entries(level.key, used, {}, events, now_ms, level.usage_days))
+
+
+def _counted_names(image: Image) -> dict[str, str]:
+    """Return the limits of a bucket, each with the name under which usage records count what was consumed of it."""
+    names = {name: name for name in stored_names(image)}
+    if SLOTS in image:
+        names |= {name: usage.held(name) for name in concurrency_limits(tuple(image))}
+    return names
 
 
 def _count_booked(image: Image) -> dict[str, int]:
     """Return the counters of a bucket after booking everything in ``image``."""
-    names = stored_names(image)
+    names = _counted_names(image)
     booked = {attribute(name, "uc"): image[attribute(name, "tc")] for name in names}
     overdrawn = {attribute(name, "ob"): image.get(attribute(name, "ov")) for name in names}
     return booked | {attr: amount for attr, amount in overdrawn.items() if amount is not None}
@@ -118,19 +137,42 @@ def _guard_unchanged(image: Image, *attrs: str) -> Guards:
 def _used(image: Image) -> dict[str, int]:
     """Return the millitokens by limit that the usage records do not have, those overdrawn by `usage.overdrawn`."""
     amounts: dict[str, int] = {}
-    for name in stored_names(image):
+    for name, counted in _counted_names(image).items():
         tc, uc, ov, ob = (image.get(attribute(name, field), 0) for field in ("tc", "uc", "ov", "ob"))
-        amounts |= {name: tc - uc, usage.overdrawn(name): ov - ob}
+        amounts |= {counted: tc - uc, usage.overdrawn(name): ov - ob}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
+def _peaks(image: Image) -> dict[str, int]:
+    """Return by limit the most slots in flight in the open hour.
+
+    Where nobody has noted it yet, that is what is in flight since the last one was taken, or since the hour began.
+    """
+    if SLOTS not in image:
+        return {}
+    taken = find_taken(image, max(image.get(NEWEST, 0), image[HOUR_END] - HOUR_MS))
+    names = concurrency_limits(tuple(image))
+    return {name: max(image.get(attribute(name, "pk"), 0), len(taken.get(name, ()))) for name in names}
+
+
+def _first_peaks(image: Image, now_ms: int) -> dict[str, int]:
+    """Return the peaks with which the hour of ``now_ms`` begins in a bucket that was not written in it before."""
+    if SLOTS not in image:
+        return {}
+    taken = find_taken(image, now_ms - now_ms % HOUR_MS)
+    return {attribute(name, "pk"): len(taken.get(name, ())) for name in concurrency_limits(tuple(image))}
+
+
 def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:
-    return _entries(key, _used(image), image[CHANGES], image[HOUR_END] - 1, usage_days)
+    return _entries(key, _used(image), _peaks(image), image[CHANGES], image[HOUR_END] - 1, usage_days)
 
 
-def _entries(key: Key, used: Mapping[str, int], events: int, instant_ms: int, usage_days: int) -> tuple[Write, ...]:
+def _entries(
+    key: Key, used: Mapping[str, int], peaks: Mapping[str, int], events: int, instant_ms: int, usage_days: int
+) -> tuple[Write, ...]:
     whose = usage.Subject(*keys.parse_bucket_pk(key.pk)[:3])
+    seen = {usage.reached(name, peak): peak for name, peak in peaks.items() if peak}
     return tuple(
-        usage.accrue(whose, window, used, events, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)
+        usage.accrue(whose, window, used, events, more=seen, expires_at_ms=usage.end_ms(window) + usage_days * DAY_MS)
         for window in (usage.window_of(window_type, instant_ms) for window_type in usage.WINDOWS)
     )

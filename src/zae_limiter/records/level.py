@@ -27,6 +27,7 @@ SHARDS = "shard_count"
 HOUR_END = "he"
 CHANGES = "ev"
 BOOKINGS = "bk"
+HOUR_MS = 3_600_000
 NEWEST = "at"
 """The newest instant, ms, as of which a bucket was charged: time before it is not counted anew at other rates.
 Where two clients write at once the later write counts, so it may be older by the time that a write is under way."""

@@ -123,6 +123,8 @@ def settle(
     for name in (*delta, *(name for name in more_back if name not in delta)):
         amount = delta.get(name, 0)
         rule = stored_rule(image, name, level.shard)
+        if rule is None and attribute(name, "tl") in image:  # it is a concurrency limit by now
+            continue
         if rule is None:  # a limit that is not in force any more, in a bucket that has not known it
             entry = level.token_limits[name]
             draft.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
@@ -135,8 +137,9 @@ def settle(
         back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
         if back:
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
-    freed = release_slots(slots, now_ms, counts=changes > 0)
+    freed = release_slots(image, slots, now_ms, counts=changes > 0)
     draft.guards += freed.guards
+    draft.put |= freed.put
     draft.add |= freed.add
     if level.usage_days and HOUR_END in image and draft.add:
         draft.add[CHANGES] = changes

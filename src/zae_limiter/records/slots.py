@@ -5,13 +5,14 @@
     b_{limit}_tn          how often slots were taken
     b_{limit}_tc          for how long slots were held, ms; so the whole tokens of it are seconds
     b_{limit}_ov          how many were taken beyond a soft limit, in thousandths; missing: none
-    b_{limit}_pk          the most that were in flight in the open hour, as far as a write has seen
+    b_{limit}_pk          the most that were in flight in the open hour (`note_peaks`); 0 where the bucket has no ledger
     s_{limit}_{number}    the instant until which the slot is taken, ms; missing: it is free
     f_{limit}_{number}    its fence: since when it is held, a random number and, if given, the holder's name
 
 Taking a slot is guarded by its being free, so that takers of different slots do not collide. Renewing and releasing it
-are guarded by the fence alone: a holder that lost its slot cannot touch what its successor has. What is renewed or
-released at the same moment commutes with all else.
+are guarded by the fence, so that a holder that lost its slot cannot touch what its successor has, and by the instant
+until which it is taken, so that a release that meets a renewal does not count the same time again. Only the holder
+changes these: what is renewed or released at the same moment commutes with all that others do.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.bucket import MILLI
 from ..core.slots import in_shard
 from .algebra import MISSING_OR_AT_MOST
-from .level import attribute
+from .level import HOUR_END, HOUR_MS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -76,8 +77,9 @@ class Taker(NamedTuple):
 class TakenSlot:
     """A slot that was taken for a lease.
 
-    ``counted_ms`` is the instant up to which its time is in the usage. ``ended`` says that it is not held any more,
-    ``lost`` that this was not by the wish of its holder.
+    ``counted_ms`` is the instant up to which its time is in the usage, ``in_flight`` how many slots of its limit were
+    taken in its bucket right after it was. ``ended`` says that it is not held any more, ``lost`` that this was not by
+    the wish of its holder.
     """
 
     limit_name: str
@@ -88,6 +90,7 @@ class TakenSlot:
     ttl_ms: int
     max_hold_ms: int
     counted_ms: int
+    in_flight: int = 0
     ended: bool = False
     lost: bool = False
 
@@ -117,7 +120,7 @@ class TakenSlot:
 
     def is_ours(self, image: Image) -> bool:
         """Return whether a bucket still has it as this lease took it."""
-        return bool(image.get(self.fence_attr) == self.fence)
+        return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
 
 
 def parse_fence(fence: str) -> tuple[int, str]:
@@ -266,15 +269,30 @@ def take_slots(
                 put[until_attr] = now_ms + limit.ttl_ms
                 put[f"{FENCE_PREFIX}{name}_{number}"] = taker.fence(now_ms)
         add[attribute(name, "tn")] = total
-        note_peak(image, name, len(held) + total, put)
     return tuple(guards)
 
 
-def note_peak(image: Image | None, name: str, in_flight: int, put: dict[str, Any]) -> None:
-    """Note in what a write puts how many are in flight, if they are more than in the open hour before."""
-    pk = attribute(name, "pk")
-    if in_flight > (0 if image is None else image.get(pk, 0)):
-        put[pk] = in_flight
+def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
+    """Note in what a write puts that more were in flight in the open hour than the bucket says by now.
+
+    That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
+    seen counts, so the peak is never too high. What is in flight grows only when a slot is taken, and whoever takes one
+    sees how many there are then and renews or releases it later, so it is not too low either, unless the process ends
+    or the hour is booked before that. Return the guards by which it never falls.
+    """
+    if HOUR_END not in image:
+        return ()
+    most = {name: len(taken) for name, taken in find_taken(image, now_ms).items()}
+    for slot in slots:
+        if slot.since_ms >= image[HOUR_END] - HOUR_MS:
+            most[slot.limit_name] = max(slot.in_flight, most.get(slot.limit_name, 0))
+    guards: list[tuple[str, str, int]] = []
+    for name, in_flight in most.items():
+        pk = attribute(name, "pk")
+        if pk in image and in_flight > image[pk]:
+            put[pk] = in_flight
+            guards.append((pk, "<=", in_flight))
+    return tuple(guards)
 
 
 def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
@@ -291,45 +309,52 @@ def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
 
 
 class SlotChanges(NamedTuple):
-    """What a write does to slots that a lease holds, and which of them are not its own any more."""
+    """What a write does to slots that a lease holds."""
 
     guards: Guards
     put: dict[str, int]
     add: dict[str, int]
-    remove: tuple[str, ...]
-    lost: tuple[TakenSlot, ...]
+    remove: tuple[str, ...] = ()
 
 
-def release_slots(slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
-    """Return what frees slots in a bucket, whatever was last seen of it: that may be older than the slots.
+def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
+    """Return what frees slots in a bucket last seen as ``image``, which may be older than the slots.
 
-    The guards do not hold where one of them is not ours any more. ``counts``: whether the time for which they were held
-    is usage; not of a grant that is undone.
+    The guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
+    which they were held is usage; not of a grant that is undone.
     """
     add: dict[str, int] = {}
-    for slot in slots if counts else ():
-        _count_time(slot, now_ms, add)
-    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in slots])
+    guards: Guards = ()
+    for slot in slots:
+        until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
+        guards += ((slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms))
+        if counts:
+            _count_time(image, slot, until_ms, now_ms, add)
+    put: dict[str, int] = {}
+    if slots:
+        guards += note_peaks(image, slots, now_ms, put)
     remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
-    return SlotChanges(guards, {}, add, remove, ())
+    return SlotChanges(guards, put, add, remove)
 
 
 def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
-    """Return what holds slots in a bucket seen as ``image`` for another time to live."""
-    mine = [slot for slot in slots if slot.is_ours(image)]
+    """Return what holds slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
     add: dict[str, int] = {}
-    for slot in mine:
-        _count_time(slot, now_ms, add)
-    guards = tuple([(slot.fence_attr, "=", slot.fence) for slot in mine])
-    put = {slot.until_attr: slot.renewed_until(now_ms) for slot in mine}
-    for name, taken in find_taken(image, now_ms).items():
-        note_peak(image, name, len(taken), put)
-    return SlotChanges(guards, put, add, (), tuple([slot for slot in slots if slot not in mine]))
+    for slot in slots:
+        _count_time(image, slot, image[slot.until_attr], now_ms, add)
+    guards = tuple([(attr, "=", image[attr]) for slot in slots for attr in (slot.fence_attr, slot.until_attr)])
+    put = {slot.until_attr: slot.renewed_until(now_ms) for slot in slots}
+    return SlotChanges(guards + note_peaks(image, slots, now_ms, put), put, add)
 
 
-def _count_time(slot: TakenSlot, now_ms: int, add: dict[str, int]) -> None:
+def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: dict[str, int]) -> None:
+    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now.
+
+    A renewal whose answer is still to come has counted up to a time to live before the instant that it has written.
+    """
     tc = attribute(slot.limit_name, "tc")
-    add[tc] = add.get(tc, 0) + max(0, now_ms - slot.counted_ms)
+    if attribute(slot.limit_name, "tl") in image:
+        add[tc] = add.get(tc, 0) + max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
 
 
 def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:

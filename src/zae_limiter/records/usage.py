@@ -1,15 +1,21 @@
 """The usage record: what was consumed in one window, flat so that counters can be added to in place.
 
     {limit}         millitokens consumed: a request may be served from several shards in fractions of a token
-    over:{limit}    millitokens of them beyond a soft limit
+    over:{limit}    millitokens of them beyond a soft limit, or so many thousandths of slots
+    held:{limit}    of a concurrency limit: for how long slots were held, in milliseconds
+    peak:{limit}:{n}        so many slots were in flight at once; the highest counts
+    peak:{limit}@{shards}.{shard}   the most that were in flight at once in one of so many shards of a bucket: those of
+                            as many shards are added up, and the highest sum counts
     total_events    how many changes of consumption: grants and settlements
     @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
 
 The mark of a shard is written together with what it marks, so a change that is delivered again is never counted again.
+Whoever books a peak together with what was consumed need not know what is there: it names the number that was reached.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +28,7 @@ from .fields import read_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.reports import UsageSnapshot
+    from ..core.reports import InFlight, UsageSnapshot
 
 WINDOWS = USAGE_WINDOWS
 USAGE_RETENTION_DAYS = 90
@@ -30,7 +36,7 @@ USAGE_RETENTION_DAYS = 90
 EVENTS = "total_events"
 
 _MARK = "@"
-_OVER = "over:"
+_OVER, _HELD, _PEAK = "over:", "held:", "peak:"
 OWN = frozenset(("PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", EVENTS, "ttl")).union(
     f"GSI{number}{part}" for number in range(1, 5) for part in ("PK", "SK")
 )
@@ -65,6 +71,21 @@ def counter(limit_name: str) -> str:
 def overdrawn(limit_name: str) -> str:
     """Return the name under which consumption beyond a soft limit is counted; no limit has such a name."""
     return f"{_OVER}{limit_name}"
+
+
+def held(limit_name: str) -> str:
+    """Return the name under which the time is counted for which slots of a concurrency limit were held."""
+    return f"{_HELD}{limit_name}"
+
+
+def reached(limit_name: str, in_flight: int) -> str:
+    """Return the attribute that says that so many slots of a concurrency limit were in flight at once."""
+    return f"{_PEAK}{limit_name}:{in_flight}"
+
+
+def shard_peak(limit_name: str, shard: int, shards: int) -> str:
+    """Return the attribute of the most slots of a limit that were in flight at once in one shard of so many."""
+    return f"{_PEAK}{limit_name}{_MARK}{shards}.{shard}"
 
 
 def mark(shard: int) -> str:
@@ -103,10 +124,13 @@ def accrue(
     events: int,
     *,
     guards: Guards = (),
-    marks: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
     expires_at_ms: int | None = None,
 ) -> Write:
-    """Return the write that adds to the usage of a window, and sets the marks of what is counted with it."""
+    """Return the write that adds to the usage of a window.
+
+    ``more`` is set with it: the marks of what is counted, and the peaks that were reached.
+    """
     put: dict[str, Any] = {
         "entity_id": whose.entity_id,
         "resource": whose.resource,
@@ -117,7 +141,7 @@ def accrue(
         "GSI2SK": keys.gsi2_sk_usage(window.type, window.start, whose.entity_id),
         "GSI4PK": whose.namespace_id,
         "GSI4SK": keys.pk_entity(whose.namespace_id, whose.entity_id),
-        **(marks or {}),
+        **(more or {}),
     }
     add = {counter(name): amount for name, amount in used_milli.items()} | {EVENTS: events}
     return Write(keys.usage(*whose, window.type, window.start), guards, put, add, expires_at_ms=expires_at_ms)
@@ -125,13 +149,55 @@ def accrue(
 
 def counters_milli(image: Image) -> dict[str, int]:
     """Return the consumed millitokens by limit, sorted by name."""
-    counted = (attr for attr in image if attr not in OWN and attr[0] != _MARK and not attr.startswith(_OVER))
+    counted = (attr for attr in image if attr not in OWN and attr[0] != _MARK and ":" not in attr)
     return dict(sorted((attr.removeprefix("_"), image[attr]) for attr in counted))
 
 
 def overdrawn_milli(image: Image) -> dict[str, int]:
     """Return the millitokens by limit that were consumed beyond soft limits, sorted by name, where there are any."""
     return {attr.removeprefix(_OVER): image[attr] for attr in sorted(image) if attr.startswith(_OVER) and image[attr]}
+
+
+class HeldSlots(NamedTuple):
+    """For how long slots of a concurrency limit were held, and the most at once; over some windows, and how long."""
+
+    held_ms: int = 0
+    peak: int = 0
+    seconds: int = 0
+
+    def merge(self, other: HeldSlots) -> HeldSlots:
+        """Return both together: the peak is the higher one."""
+        return HeldSlots(self.held_ms + other.held_ms, max(self.peak, other.peak), self.seconds + other.seconds)
+
+    def describe(self) -> InFlight:
+        """Return what users are told; a renewal may count time of the window before, but no average is above a peak."""
+        from ..core.reports import InFlight
+
+        average = self.held_ms / (MILLI * self.seconds)
+        return InFlight(self.peak, min(average, self.peak) if self.peak else average, self.held_ms // MILLI)
+
+
+def held_slots(image: Image) -> dict[str, HeldSlots]:
+    """Return the slots that were held by limit, sorted by name."""
+    start, end = (datetime.fromisoformat(image[attr]) for attr in ("window_start", "window_end"))
+    seconds = int((end - start).total_seconds())
+    peaks = _peaks(image)
+    names = {attr.removeprefix(_HELD) for attr in image if attr.startswith(_HELD)} | peaks.keys()
+    return {name: HeldSlots(image.get(held(name), 0), peaks.get(name, 0), seconds) for name in sorted(names)}
+
+
+def _peaks(image: Image) -> dict[str, int]:
+    """Return the highest number of slots that were in flight at once by limit."""
+    highest: dict[str, int] = {}
+    sums: Counter[str] = Counter()
+    for attr in image:
+        if attr.startswith(_PEAK):
+            name, mark, where = attr.removeprefix(_PEAK).partition(_MARK)
+            place = f"{name}{mark}{where.partition('.')[0]}"
+            sums[place] += image[attr]
+            limit_name = name.partition(":")[0]
+            highest[limit_name] = max(highest.get(limit_name, 0), sums[place])
+    return highest
 
 
 def inspect(image: Image) -> Image:
@@ -154,4 +220,5 @@ def decode(image: Image) -> UsageSnapshot:
         counters=counters,
         total_events=image.get(EVENTS, 0),
         overdrawn=beyond,
+        in_flight={name: slots.describe() for name, slots in held_slots(image).items()},
     )

@@ -134,28 +134,47 @@ class HistoryOperations(Operations):
         """
         start, end = _spell_moment("start_time", start_time), _spell_moment("end_time", end_time)
         wanted = _UsageFilter(entity_id, resource, window_type, start, end)
-        milli: dict[str, Counter[str]] = {}
-        beyond: dict[str, Counter[str]] = {}
-        starts: dict[str, list[str]] = {}
+        sums: dict[str, _UsageSum] = {}
         next_key: str | None = None
         while True:
             found, next_key = await self._read_usage(wanted, 1000, next_key)
             for image in found:
-                milli.setdefault(image["window"], Counter()).update(usage.counters_milli(image))
-                beyond.setdefault(image["window"], Counter()).update(usage.overdrawn_milli(image))
-                starts.setdefault(image["window"], []).append(image["window_start"])
+                sums.setdefault(image["window"], _UsageSum()).add(image)
             if next_key is None:
                 break
+        finest = next((sums[each] for each in usage.WINDOWS if each in sums), _UsageSum())
+        return finest.describe()
+
+
+class _UsageSum:
+    """The sum of usage records of one kind of window."""
+
+    def __init__(self) -> None:
+        self._milli: Counter[str] = Counter()
+        self._beyond: Counter[str] = Counter()
+        self._held: dict[str, usage.HeldSlots] = {}
+        self._starts: list[str] = []
+
+    def add(self, image: Image) -> None:
+        """Add a record."""
+        self._milli.update(usage.counters_milli(image))
+        self._beyond.update(usage.overdrawn_milli(image))
+        for name, slots in usage.held_slots(image).items():
+            self._held[name] = self._held.get(name, usage.HeldSlots()).merge(slots)
+        self._starts.append(image["window_start"])
+
+    def describe(self) -> UsageSummary:
+        """Return the sum as users see it."""
         from ..core.reports import UsageSummary
 
-        finest = next((each for each in usage.WINDOWS if each in starts), None)
-        if finest is None:
-            return UsageSummary(0, {}, {}, None, None)
-        begun = starts[finest]
-        total = {name: amount // MILLI for name, amount in sorted(milli[finest].items())}
-        average = {name: amount / len(begun) for name, amount in total.items()}
-        overdrawn = {name: amount // MILLI for name, amount in sorted(beyond[finest].items())}
-        return UsageSummary(len(begun), total, average, min(begun), max(begun), overdrawn)
+        total, overdrawn = (
+            {name: amount // MILLI for name, amount in sorted(amounts.items())}
+            for amounts in (self._milli, self._beyond)
+        )
+        average = {name: amount / len(self._starts) for name, amount in total.items()}
+        in_flight = {name: slots.describe() for name, slots in sorted(self._held.items())}
+        first, last = min(self._starts, default=None), max(self._starts, default=None)
+        return UsageSummary(len(self._starts), total, average, first, last, overdrawn, in_flight)
 
 
 class _UsageFilter(NamedTuple):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
+    from ..core.slots import SlotOwner
     from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..limiter.options import OnLost, OptionChecks
@@ -110,6 +111,11 @@ class SyncRateLimiter(SyncOperations):
     def name(self) -> str | None:
         """The name of the DynamoDB stack; None on other stores."""
         return self._inner.name
+
+    @property
+    def held_slots(self) -> Mapping[SlotOwner, int]:
+        """How many slots of concurrency limits the leases of this limiter hold now, by entity, resource and limit."""
+        return self._inner.held_slots
 
     @property
     def observers(self) -> tuple[Observer, ...]:

@@ -13,6 +13,8 @@ It is an `Observer` of the limiter, beside those of your own. Nothing is measure
 | ``zae_limiter.decision.duration`` | histogram, ``s`` | how long that took, without the time in line | outcome |
 | ``zae_limiter.wait.duration`` | histogram, ``s`` | time in line of acquires with ``max_wait`` | outcome |
 | ``zae_limiter.overdrawn`` | counter, ``{decision}`` | decisions that exceeded a soft or bypassed limit | limit |
+| ``zae_limiter.slots.held`` | up-down counter, ``{slot}`` | slots of concurrency limits held by this process | limit |
+| ``zae_limiter.slots.lost`` | counter, ``{slot}`` | slots that a lease has lost while its call went on | limit |
 | ``zae_limiter.alerts`` | counter, ``{alert}`` | thresholds crossed by writes of this process | limit, threshold |
 | ``zae_limiter.estimate.error`` | histogram, ``{token}`` | tokens that an estimate was off | limit, direction |
 | ``zae_limiter.estimate.ratio`` | histogram, ``1`` | tokens used for each one estimated | limit |

@@ -11,6 +11,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from .._version import __version__
+from .held import HeldSlots
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class Instruments:
         self.overdrawn = meter.create_counter(
             "zae_limiter.overdrawn", "{decision}", "Decisions that exceeded a soft or bypassed limit"
         )
+        self.lost = meter.create_counter("zae_limiter.slots.lost", "{slot}", "Slots lost while their calls went on")
+        self.held = HeldSlots()
+        meter.create_observable_up_down_counter(
+            "zae_limiter.slots.held", [partial(_read_held, self.held)], "{slot}", "Slots held by this process"
+        )
         self.alerts = meter.create_counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
         self.duration, self.wait, self.error, self.ratio = (
             meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
@@ -61,6 +67,11 @@ class Instruments:
             meter.create_observable_counter(
                 f"zae_limiter.{name}", [partial(_read_tally, self.tally, name)], unit, description
             )
+
+
+def _read_held(held: HeldSlots, _: CallbackOptions) -> Iterator[Observation]:
+    for attributes, count in held.totals().items():
+        yield Observation(count, dict(attributes))
 
 
 def _read_tally(tally: Tally, metric: str, _: CallbackOptions) -> Iterator[Observation]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-from weakref import finalize
+from weakref import finalize, ref
 
 from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
     from ..core.alerts import Alert
-    from ..observer import Decision, Settlement
+    from ..observer import Decision, Settlement, SlotLost
     from ..repository.repository import Repository
     from ..sync import SyncRepository
     from .instruments import Instruments
@@ -57,7 +57,7 @@ def instrument(limiter: L, *, meter_provider: MeterProvider | None = None, label
         raise ImportError('instrument() needs OpenTelemetry: pip install "zae-limiter[otel]"') from None
     instruments = find_instruments(meter_provider)
     uninstrument(limiter)
-    limiter.observers = (*limiter.observers, Meter(limiter.repository, instruments, frozenset(labels)))
+    limiter.observers = (*limiter.observers, Meter(limiter, instruments, frozenset(labels)))
     return limiter
 
 
@@ -80,13 +80,16 @@ class Meter(Observer):
     """Measures one limiter, and lets a tally count what its cache and its store count, until it stops or goes."""
 
     def __init__(
-        self, repository: Repository | SyncRepository, instruments: Instruments, labels: frozenset[str]
+        self, limiter: RateLimiter | SyncRateLimiter, instruments: Instruments, labels: frozenset[str]
     ) -> None:
         self._to = instruments
+        repository = limiter.repository
         backend = ("backend", repository.capabilities.name)
         where = (backend, ("namespace", repository.namespace_name))
         self._where = {f"zae_limiter.{name}": value for name, value in where}
         self._labels = labels
+        self._limiter = ref(limiter)
+        instruments.held.join(limiter, self._where, labels)
         tally, store = instruments.tally, repository.store
         joined = [tally.join(repository, partial(_read_cache, repository, where))]
         if isinstance(store, Metered):
@@ -97,6 +100,8 @@ class Meter(Observer):
     def stop(self) -> None:
         """Let the tally count no further; what was counted stays."""
         self._leave()
+        if (limiter := self._limiter()) is not None:
+            self._to.held.leave(limiter)
         self._to.tally.drop_leaving()
 
     def on_decision(self, decision: Decision) -> None:
@@ -124,7 +129,11 @@ class Meter(Observer):
         crossed = {"zae_limiter.limit": alert.limit_name, "zae_limiter.threshold": str(alert.threshold)}
         self._to.alerts.add(1, self._attributes(alert, crossed))
 
-    def _attributes(self, told: Decision | Settlement | Alert, more: dict[str, str]) -> dict[str, str]:
+    def on_slot_lost(self, slot: SlotLost) -> None:
+        """Count a slot that was lost."""
+        self._to.lost.add(1, self._attributes(slot, {"zae_limiter.limit": slot.limit_name}))
+
+    def _attributes(self, told: Decision | Settlement | Alert | SlotLost, more: dict[str, str]) -> dict[str, str]:
         labels = {f"zae_limiter.{label}": getattr(told, label) for label in self._labels}
         return {**self._where, **more, **labels}
 

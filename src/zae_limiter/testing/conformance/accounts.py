@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import RateLimitExceeded
 from ...core.limit import Limit
-from ...records.ledger import DAY_MS, HOUR_MS
+from ...records.ledger import DAY_MS
+from ...records.level import HOUR_MS
 from ...records.usage import WINDOWS, end_ms, window_of
 from .check import check, checks_of
 from .expect import same
