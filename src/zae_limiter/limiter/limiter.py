@@ -288,7 +288,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             check_known("consume", cost, known.names)
             return await self._engine.take(known, cost, now_ms, renewed, options.atomic, holder)
 
-        return await self._lines.stand(chain, whole, max_wait_ms, attempt, lease._note_wait)
+        async def look() -> Chain:
+            return await self._engine.look(chain, self._backend.deadline(deadline.seconds))
+
+        return await self._lines.stand(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
 
     async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""

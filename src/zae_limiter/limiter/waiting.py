@@ -85,11 +85,12 @@ class Lines:
         cost: Mapping[str, int],
         max_wait_ms: int,
         attempt: Callable[[], Coroutine[Any, Any, Grant]],
+        look: Callable[[], Coroutine[Any, Any, object]],
         note_wait: Callable[[float], None],
     ) -> Grant:
         """Stand in line and ``attempt`` whenever it may fit, until the time is up.
 
-        ``note_wait`` is called with the seconds of each time of waiting between the attempts.
+        ``look`` reads the buckets. ``note_wait`` is called with the seconds of each time of waiting between attempts.
         """
         deadline_ms = self._clock.now_ms() + max_wait_ms
         costs = {level.key(0): chain.cost_at(level.home.level, cost) for level in chain.levels}
@@ -102,7 +103,7 @@ class Lines:
             promised_ms = overtaken = 0
             while True:
                 if chain.slot_names:
-                    await self._hold_back(ticket, chain, deadline_ms, note_wait)
+                    await self._hold_back(ticket, chain, deadline_ms, look, note_wait)
                 try:
                     return await attempt()
                 except RateLimitExceeded as error:
@@ -118,17 +119,27 @@ class Lines:
             self._leave(ticket)
 
     async def _hold_back(
-        self, ticket: Ticket, chain: Chain, deadline_ms: int, note_wait: Callable[[float], None]
+        self,
+        ticket: Ticket,
+        chain: Chain,
+        deadline_ms: int,
+        look: Callable[[], Coroutine[Any, Any, object]],
+        note_wait: Callable[[float], None],
     ) -> None:
-        """Wait while slots are raced for and there is none that this process should take, at most for a moment.
+        """Wait while slots are raced for and none is there that this process should take.
 
-        Those who wait elsewhere are about to take what their own processes have freed.
+        Those that are free then are about to be taken again where they were freed. Now and then it is looked whether
+        one stays free.
         """
-        now_ms = self._clock.now_ms()
-        raced = [seen for _, seen in chain.homes if seen.is_raced_for(now_ms) and not seen.preferred_free(now_ms)]
-        if raced:
-            seconds = max(0.0, _LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000)
-            await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
+        while (now_ms := self._clock.now_ms()) < deadline_ms:
+            raced = [seen for _, seen in chain.homes if seen.is_raced_for(now_ms) and not seen.has_preferred(now_ms)]
+            if not raced:
+                return
+            seconds = _LOOK_SECONDS - (now_ms - min(seen.seen_ms for seen in raced)) / 1000
+            if seconds > 0:
+                await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
+            else:
+                await look()
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""

@@ -41,7 +41,7 @@ _MOST_RETURNS = 32
 _MOST_FREED = 64
 _APART_MS = 30
 """A slot that is free in two images so far apart is not one that somebody is about to take again."""
-_RACING_MS = 5_000
+_RACING_MS = 60_000
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
@@ -163,7 +163,7 @@ class LastSeen:
             return freed
         return *find_idle_slots(self.before, self.image, now_ms), *freed
 
-    def preferred_free(self, now_ms: int) -> bool:
+    def has_preferred(self, now_ms: int) -> bool:
         """Return whether one of the preferred slots was free when the bucket was last seen."""
         taken = find_taken(self.image, now_ms)
         return any(number not in taken.get(name, ()) for name, number in self.preferred_slots(now_ms))
