@@ -18,6 +18,7 @@ changes these: what is renewed or released at the same moment commutes with all 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
@@ -129,12 +130,20 @@ def parse_fence(fence: str) -> tuple[int, str]:
     return int(since, 16), rest.partition(".")[2]
 
 
+@lru_cache(maxsize=2**16)
+def _parse_attribute(attr: str) -> tuple[str, int] | None:
+    """Return the limit and the number of a slot by the attribute of its instant; None for any other attribute."""
+    if not attr.startswith(UNTIL_PREFIX):
+        return None
+    limit_name, _, number = attr[2:].rpartition("_")
+    return limit_name, int(number)
+
+
 def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
     """Iterate over the slots in a bucket: limit, number, and the attribute of the instant."""
     for attr in image:
-        if attr.startswith(UNTIL_PREFIX):
-            limit_name, _, number = attr[2:].rpartition("_")
-            yield limit_name, int(number), attr
+        if (slot := _parse_attribute(attr)) is not None:
+            yield *slot, attr
 
 
 def find_damage(image: Image) -> list[str]:
@@ -156,10 +165,9 @@ def _is_sound(attr: str, value: object) -> bool:
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
     """Return by limit the slots that are taken at ``now_ms``, and until when."""
     found: dict[str, dict[int, int]] = {}
-    if image is not None and SLOTS in image:
-        for limit_name, number, attr in slot_attributes(image):
-            if image[attr] > now_ms:
-                found.setdefault(limit_name, {})[number] = image[attr]
+    for attr, until_ms in image.items() if image is not None and SLOTS in image else ():
+        if (slot := _parse_attribute(attr)) is not None and until_ms > now_ms:
+            found.setdefault(slot[0], {})[slot[1]] = until_ms
     return found
 
 
