@@ -1,4 +1,4 @@
-"""A thousand slots under demand, on the real code in virtual time: 64 clients, each with more callers than it has slots.
+"""A thousand slots under demand, on the real code in virtual time: 64 clients, each with more callers than slots.
 
 Each client is a process of its own: a limiter that shares nothing with the others but the store. Calls of the store
 take 2 to 16 ms, so what a client has last seen of the slots is old when its write arrives.
@@ -108,7 +108,3 @@ def test_a_thousand_slots_are_in_use_for_few_calls() -> None:
     assert run.most == SLOTS
     assert run.use >= 0.98
     assert run.calls_per_grant <= 1.4
-if __name__ == "__main__":
-    for k in (Distant, Partitioned):
-        import time; t=time.time()
-        r = run_virtually(load(k)); print(k.__name__, r, r.use, r.calls_per_grant, time.time()-t, flush=True)

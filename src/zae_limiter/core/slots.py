@@ -68,6 +68,10 @@ class SlotLimit(NamedTuple):
         slots, least = (self.slots + shard) // shards, (self.least + shard) // shards
         return self._replace(slots=slots, least=least, shard=shard, shards=shards)
 
+    def is_above(self, number: int) -> bool:
+        """Return whether a slot is one that the limit does not state, or not any more."""
+        return number // self.shards >= self.slots
+
     @property
     def rule(self) -> Rule:
         """The limit as a rule that makes nothing: slots come back, they are not made."""

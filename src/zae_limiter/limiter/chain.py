@@ -149,18 +149,16 @@ class Chain:
         return {qualify(name, home.level.resource) for home, names in pairs for name in names}
 
     def complete(self, cost: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the cost with a slot of each concurrency limit that it does not name.
-
-        Raise `ValidationError` if it names more slots than can be taken at once.
-        """
+        """Return the cost with a slot of each concurrency limit that it does not name."""
         if not self.slot_names:
             return cost
-        whole = {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
-        for name in self.slot_names:
-            if whole[name] > MOST_TAKEN * MILLI:
-                reason = f"must be at most {MOST_TAKEN}: more slots are not taken at once"
-                raise ValidationError(f"consume[{name!r}]", whole[name] // MILLI, reason)
-        return whole
+        return {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
+
+    def check_slots(self, cost: Mapping[str, int]) -> None:
+        """Raise `ValidationError` for a cost of more slots than one write can take."""
+        slots = {name: cost[name] // MILLI for name in self.slot_names if name in cost}
+        if sum(slots.values()) > MOST_TAKEN:
+            raise ValidationError("consume", slots, f"must be at most {MOST_TAKEN} slots at once, over all limits")
 
     def add_coalescer(self, scope: object) -> WriteCoalescer[Any]:
         """Open the queue of an event loop, or the one of all threads: nobody waits for a loop that may be dead.

@@ -89,8 +89,9 @@ class Engine:
         It is decided by a write of its own; while one of the chain is in flight, together with others that came since.
         """
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder)
-        if chain.slot_names and holder is not None:
-            charge.cost = chain.complete(cost)
+        if chain.slot_names:
+            charge.cost = cost if holder is None else chain.complete(cost)
+            chain.check_slots(charge.cost)
         for _, seen in chain.homes:
             if seen.refused:
                 self.refuse_again(chain, charge.cost, now_ms)

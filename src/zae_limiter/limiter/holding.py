@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
-MOST_RENEWED = 100
+MOST_RENEWED = 50
 """How many slots one write renews where the store bounds what a write can say."""
 _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""

@@ -12,9 +12,17 @@ from typing import Any, Self
 
 from ..core.errors import LeaseExpiredError, ZAELimiterError
 from .amounts import qualify
+from .grant import Grant
 from .lease import Lease, SyncLease
 from .lease_core import ENTERED_ONCE, LeaseCore, Limiter
 from .options import AcquireOptions
+
+
+class _TakingLease(LeaseCore):
+    """A lease that only takes: what was granted is held by the leases of the resources."""
+
+    def _hold(self, grant: Grant) -> None:
+        """Do nothing."""
 
 
 class JointLeaseCore(LeaseCore):
@@ -29,7 +37,7 @@ class JointLeaseCore(LeaseCore):
         super().__init__(limiter, entity_id, *first, options)
         self._others = [self._part_type(limiter, entity_id, *each, options) for each in others]
         cost = {qualify(name, resource): need for resource, needs in costs.items() for name, need in needs.items()}
-        self._lease = LeaseCore(limiter, entity_id, tuple(costs), cost, options)
+        self._lease = _TakingLease(limiter, entity_id, tuple(costs), cost, options)
         """The lease of all resources at once: it is entered, and the grant divided."""
 
     @property
@@ -108,6 +116,7 @@ class JointLease(JointLeaseCore, Lease):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None or not self.try_exit():
             await self.exit(give_back=error is not None)
+            self._check_cancelled(error)
 
 
 class SyncJointLease(JointLeaseCore, SyncLease):

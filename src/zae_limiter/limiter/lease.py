@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from ..core.errors import LeaseExpiredError, SlotLostError
+from ..core.errors import LeaseExpiredError
 from ..core.limit import MAX_AMOUNT, whole
 from ..runtime.blocking import run
-from .lease_core import ENTERED_ONCE, LOST, LeaseCore
+from .lease_core import ENTERED_ONCE, LeaseCore
 
 
 class Lease(LeaseCore):
@@ -90,8 +90,7 @@ class Lease(LeaseCore):
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
             await self._exit(error is not None)
-            if error is not None and self.caller is not None and self.caller.has_cancelled(error):
-                raise SlotLostError(LOST) from error
+            self._check_cancelled(error)
 
 
 class SyncLease(LeaseCore):

@@ -21,6 +21,7 @@ from ..core.errors import (
     AccessDeniedError,
     LeaseExpiredError,
     RateLimiterUnavailable,
+    SlotLostError,
     ValidationError,
     ZAELimiterError,
 )
@@ -176,7 +177,8 @@ class LeaseCore:
     def lost(self) -> bool:
         """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
         now_ms = self._limiter._backend.clock.now_ms()
-        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in self._slots())
+        slots = [slot for lease in (self, *self._others) for slot in lease._slots()]
+        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in slots)
 
     @property
     def holds_slots(self) -> bool:
@@ -264,11 +266,17 @@ class LeaseCore:
             self.caller = self.caller or self._limiter._backend.runtime.caller()
             self._delta = self._delta or {}
 
+    def _check_cancelled(self, error: BaseException | None) -> None:
+        """Raise `SlotLostError` if ``error`` is how the block ended by being cancelled for a lost slot, and only so."""
+        callers = [lease.caller for lease in (self, *self._others) if lease.caller is not None]
+        if error is not None and True in [caller.has_cancelled(error) for caller in callers]:
+            raise SlotLostError(LOST) from error
+
     def tell_lost(self) -> None:
         """Do what was asked for, for the case that a slot is lost. From any thread."""
         on_lost, caller = self._options.on_lost, self.caller
         if on_lost == CANCEL and caller is not None:
-            caller.cancel()
+            caller.cancel(lambda: self._open)
         elif callable(on_lost) and caller is not None:
             caller.call(partial(on_lost, self))
 

@@ -94,8 +94,13 @@ class OptionChecks:
         if on_lost == CANCEL and not self._can_cancel:
             reason = "cannot be had in blocking code, where nobody can be interrupted; look at lease.lost"
             raise ValidationError("on_lost", on_lost, reason)
-        if on_lost is not None and on_lost != CANCEL and not callable(on_lost):
-            raise ValidationError("on_lost", on_lost, 'must be a function that takes the lease, or "cancel"')
+        if on_lost is None or on_lost == CANCEL:
+            return on_lost
+        from inspect import iscoroutinefunction  # on first use: it brings a lot along
+
+        if not callable(on_lost) or iscoroutinefunction(on_lost):
+            reason = 'must be a plain function that takes the lease, or "cancel"; in it, start a task for what awaits'
+            raise ValidationError("on_lost", on_lost, reason)
         return on_lost
 
 

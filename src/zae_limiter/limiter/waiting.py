@@ -98,6 +98,7 @@ class Lines:
         try:
             first = self._join(ticket)
             woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
+            ticket.signal = self._runtime.new_signal()
             if not woken and not self._leads(ticket):
                 self.check(chain, cost, 0, before=ticket)
             promised_ms = overtaken = 0
@@ -112,7 +113,7 @@ class Lines:
                     if wait is None:
                         raise
                     before_ms, promised_ms = promised_ms, now_ms + round(wait * 1000)
-                    overtaken += 0 < before_ms < promised_ms
+                    overtaken += 0 < before_ms < promised_ms and not error.at_latest
                     seconds = _choose_pause(wait, overtaken, (deadline_ms - now_ms) / 1000)
                     await self._time(self._pause(ticket, seconds), note_wait)
         finally:
@@ -165,8 +166,8 @@ class Lines:
         if pause is not None:
             await pause(seconds)
             return
-        ticket.signal = self._runtime.new_signal()
         await ticket.signal.wait(seconds)
+        ticket.signal = self._runtime.new_signal()  # not before: what comes during an attempt is not missed
 
     def _join(self, ticket: Ticket) -> bool:
         with self._lock:

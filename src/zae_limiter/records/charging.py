@@ -19,7 +19,7 @@ from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
-from .slots import put_shapes, states_slots, take_slots
+from .slots import shapes_for, states_slots, take_slots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -166,8 +166,9 @@ def new_bucket(
     if level.token_limits.has_more:
         put.update(_further_attributes(level.token_limits, cost, now_ms))
     if level.slot_limits:
-        put_shapes(level, {}, put)
-        take_slots(level, None, takers, now_ms, put, put)
+        put |= shapes_for(level, {})
+        slots = take_slots(level, None, takers, now_ms)
+        put |= {**slots.put, **slots.add} if slots is not None else {}
         charges = changes if takers else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
@@ -251,10 +252,12 @@ def charge(
         if (guard := draw(limit, tokens, need, now_ms, put, add)) is None:
             return None
         guards.append(guard)
+    remove: tuple[str, ...] = ()
     if level.slot_limits and takers:
-        if (free := take_slots(level, image, takers, now_ms, put, add)) is None:
+        if (slots := take_slots(level, image, takers, now_ms)) is None:
             return None
-        guards += free
+        guards, remove = [*guards, *slots.guards], slots.remove
+        put, add = put | slots.put, add | slots.add
     if add and now_ms > image[NEWEST]:
         put[NEWEST] = now_ms
     if add and level.usage_days:
@@ -265,7 +268,7 @@ def charge(
         expires_ms = NEVER if TTL in image else None
     elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
         expires_ms = None  # it stays as it is
-    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
+    return new_write((level.key, tuple(guards), put, add, remove, expires_ms, False, image))
 
 
 def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -> tuple[AnchoredLimit, int]:

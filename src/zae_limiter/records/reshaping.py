@@ -15,7 +15,7 @@ from .bucket import carry_over, full_at, latest_instant, stored_names, stored_ru
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
-from .slots import SLOTS, drop_expired_slots, drop_other_kind, put_shapes, take_slots
+from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, take_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,27 +65,31 @@ def reshape(
             change = carry_over(level, image, name, old, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
-    elsewhere = {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}
-    for name in stored_names(image) - elsewhere:
+    for name in stored_names(image) - {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
-    unheld, gone_slots = drop_expired_slots(image, now_ms)
-    guards += unheld
-    put_shapes(level, image, put)
-    if takers:
-        if (free := take_slots(level, image, takers, now_ms, put, add)) is None:
-            return None
-        guards += free
+    if (slots := _reshape_slots(level, image, takers, now_ms)) is None:
+        return None
+    guards, put, add = [*guards, *slots.guards], put | slots.put, add | slots.add
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
     gone = tuple(attr for entry in level.token_limits.values() for attr in entry.unused if attr in image)
     remove = gone if level.parent_id is not None else ("parent_id", *gone)
-    remove += drop_expired(image, put, now_ms)
-    remove += tuple([attr for attr in gone_slots if attr not in put])
-    remove += drop_other_kind(level, image) if SLOTS in image or level.slot_limits else ()
+    remove += (*drop_expired(image, put, now_ms), *slots.remove)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
+
+
+def _reshape_slots(level: Level, image: Image, takers: Sequence[Taker], now_ms: int) -> SlotChanges | None:
+    """Return what a reshape as of ``now_ms`` does to slots; None if there are too few for the ``takers``."""
+    if SLOTS not in image and not level.slot_limits:
+        return SlotChanges((), {}, {})
+    taken = take_slots(level, image, takers, now_ms)
+    if taken is None:
+        return None
+    stated = SlotChanges((), shapes_for(level, image), {}, drop_other_kind(level, image))
+    return taken.merge(stated).merge(drop_expired_slots(image, now_ms))
 
 
 def _reshape_limit(

@@ -212,11 +212,13 @@ def states_slots(level: Level, image: Image) -> bool:
     return all(image.get(attr) == value for shape in shapes for attr, value in shape.items())
 
 
-def put_shapes(level: Level, image: Image, put: dict[str, Any]) -> None:
-    """Note in what a write puts that a bucket states the concurrency limits of a level from now on."""
+def shapes_for(level: Level, image: Image) -> dict[str, int]:
+    """Return the attributes by which a bucket, last seen as ``image``, states the concurrency limits of a level."""
+    put: dict[str, int] = {}
     for name, limit in level.slot_limits.items():
         put |= {SLOTS: 1, **shape_of(limit)}
         put |= {attr: 0 for field in ("tn", "tc", "pk") if (attr := attribute(name, field)) not in image}
+    return put
 
 
 def drop_other_kind(level: Level, image: Image) -> tuple[str, ...]:
@@ -240,6 +242,27 @@ def free_slots(image: Image, names: Collection[str], fences: Collection[str] | N
     return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
 
 
+class SlotChanges(NamedTuple):
+    """What a write does to slots."""
+
+    guards: Guards
+    put: dict[str, Any]
+    add: dict[str, int]
+    remove: tuple[str, ...] = ()
+
+    def take(self, name: str, number: int, taker: Taker, now_ms: int, ttl_ms: int) -> SlotChanges:
+        """Return the changes with a free slot that is taken besides."""
+        until_attr, fence_attr = f"{UNTIL_PREFIX}{name}_{number}", f"{FENCE_PREFIX}{name}_{number}"
+        put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms)}
+        return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
+
+    def merge(self, more: SlotChanges) -> SlotChanges:
+        """Return the changes with others besides; what is put is not removed."""
+        put = {**self.put, **more.put}
+        remove = tuple([attr for attr in (*self.remove, *more.remove) if attr not in put])
+        return SlotChanges((*self.guards, *more.guards), put, {**self.add, **more.add}, remove)
+
+
 class FreedSlots(NamedTuple):
     """What a write does to free slots; ``rest`` are the fences of those that further writes have to free."""
 
@@ -248,14 +271,14 @@ class FreedSlots(NamedTuple):
     rest: tuple[str, ...]
 
 
-def take_slots(
-    level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int, put: dict[str, Any], add: dict[str, int]
-) -> Guards | None:
-    """Take the slots of those who are served by a write to a bucket last seen as ``image``, among the free by chance.
+def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int) -> SlotChanges | None:
+    """Return what takes the slots of those who are served by a write to a bucket last seen as ``image``.
 
-    Note the change in what the write puts and adds, and return the guards that it needs; None if there are too few.
+    None if there are too few. Where a limit was lowered, slots above it that have expired are taken away: a holder that
+    renews one of them too late has lost it, as it was counted as free. A request that has to leave slots for others is
+    guarded by nobody having taken one since.
     """
-    guards: list[tuple[str, str, Any]] = []
+    changes = SlotChanges((), {}, {})
     taken = find_taken(image, now_ms)
     for name, limit in level.slot_limits_of(image).items():
         wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
@@ -268,16 +291,22 @@ def take_slots(
             return None
         if beyond > 0:
             free += limit.find_beyond(held)
-            add[attribute(name, "ov")] = beyond * MILLI
+            changes.add[attribute(name, "ov")] = beyond * MILLI
         for taker, count in wanted:
             for _ in range(min(count, len(free))):
-                number = taker.choose(name, free)
-                until_attr = f"{UNTIL_PREFIX}{name}_{number}"
-                guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
-                put[until_attr] = now_ms + limit.ttl_ms
-                put[f"{FENCE_PREFIX}{name}_{number}"] = taker.fence(now_ms)
-        add[attribute(name, "tn")] = total
-    return tuple(guards)
+                changes = changes.take(name, taker.choose(name, free), taker, now_ms, limit.ttl_ms)
+        changes.add[attribute(name, "tn")] = total
+        if image is not None:
+            changes = changes.merge(_drop_above(limit, image, now_ms))
+            if limit.least and (tn := attribute(name, "tn")) in image:
+                changes = changes._replace(guards=(*changes.guards, (tn, "=", image[tn])))
+    return changes
+
+
+def _drop_above(limit: SlotLimit, image: Image, now_ms: int) -> SlotChanges:
+    """Return what takes away slots above a limit, which was lowered, that have expired."""
+    slots = [(number, attr) for name, number, attr in slot_attributes(image) if name == limit.name]
+    return _drop_slots(image, [attr for number, attr in slots if limit.is_above(number) and image[attr] <= now_ms])
 
 
 def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
@@ -314,15 +343,6 @@ def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
             times = (since_ms, until_ms, limit.ttl_ms, limit.max_hold_ms, since_ms)
             found.append(TakenSlot(name, int(number), fence, *times))
     return tuple(found)
-
-
-class SlotChanges(NamedTuple):
-    """What a write does to slots that a lease holds."""
-
-    guards: Guards
-    put: dict[str, int]
-    add: dict[str, int]
-    remove: tuple[str, ...] = ()
 
 
 def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
@@ -365,12 +385,17 @@ def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: 
         add[tc] = add.get(tc, 0) + max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
 
 
-def drop_expired_slots(image: Image, now_ms: int) -> tuple[Guards, tuple[str, ...]]:
-    """Return what takes away slots that nobody holds any more: the guards, and the attributes to remove."""
+def drop_expired_slots(image: Image, now_ms: int) -> SlotChanges:
+    """Return what takes away slots that nobody holds any more, a bounded number of them."""
     found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
-    expired = found[:MOST_FREED]
-    guards = tuple([(attr, "=", image[attr]) for attr in expired])
-    return guards, tuple([attr for each in expired for attr in (each, FENCE_PREFIX + each[2:]) if attr in image])
+    return _drop_slots(image, found[:MOST_FREED])
+
+
+def _drop_slots(image: Image, attrs: Sequence[str]) -> SlotChanges:
+    """Return what takes away slots as they are seen in ``image``, by the attributes of their instants."""
+    guards = tuple([(attr, "=", image[attr]) for attr in attrs])
+    remove = tuple([each for attr in attrs for each in (attr, FENCE_PREFIX + attr[2:]) if each in image])
+    return SlotChanges(guards, {}, {}, remove)
 
 
 def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:

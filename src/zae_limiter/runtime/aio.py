@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import types
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -81,12 +82,13 @@ class TaskCaller:
         finally:
             running.cancel()
 
-    def cancel(self) -> None:
-        """Cancel the task, as soon as its loop is free."""
-        self.call(self._cancel)
+    def cancel(self, wanted: Callable[[], bool]) -> None:
+        """Cancel the task as soon as its loop is free, if that is ``wanted`` then."""
+        self.call(partial(self._cancel, wanted))
 
-    def _cancel(self) -> None:
-        self._cancelled = self._task is not None and self._task.cancel()
+    def _cancel(self, wanted: Callable[[], bool]) -> None:
+        if wanted() and self._task is not None:
+            self._cancelled = self._task.cancel()
 
     def has_cancelled(self, error: BaseException) -> bool:
         """Return whether it was cancelled here, and by nobody else; then it is not cancelled any more."""

@@ -45,14 +45,14 @@ class ThreadCaller:
     is_gone = False
 
     def call(self, work: Callable[[], object]) -> None:
-        """Do it here and now."""
-        work()
+        """Do it in a thread of its own: nobody knows how long it takes."""
+        threading.Thread(target=work, name="zae-limiter-call", daemon=True).start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
         """Run it here and now."""
         run(work())
 
-    def cancel(self) -> None:
+    def cancel(self, wanted: Callable[[], bool]) -> None:
         """Do nothing."""
 
     def has_cancelled(self, error: BaseException) -> bool:

@@ -29,13 +29,16 @@ class Caller(Protocol):
     """The task or thread that has called, as others can reach it."""
 
     def call(self, work: Callable[[], object]) -> None:
-        """Have something done where the caller lives: in its event loop, soon; else here and now. From any thread."""
+        """Have something done where the caller lives, in its event loop; else in a thread. From any thread."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
         """Run a coroutine where the caller lives, from another thread. Raise TimeoutError if it takes longer."""
 
-    def cancel(self) -> None:
-        """Cancel the caller, from any thread. Has no effect where nobody can be cancelled."""
+    def cancel(self, wanted: Callable[[], bool]) -> None:
+        """Cancel the caller, from any thread, if that is still ``wanted`` where it lives.
+
+        Has no effect where nobody can be cancelled.
+        """
 
     def has_cancelled(self, error: BaseException) -> bool:
         """Return whether ``error`` is the end of the caller by `cancel` and by nothing else; then it is undone."""
