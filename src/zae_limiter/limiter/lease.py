@@ -89,9 +89,16 @@ class Lease(LeaseCore):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
+            await self._end(error)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """End with a block. Raise `SlotLostError` if it was cancelled only because a slot was lost."""
+        try:
             await self._exit(error is not None)
-            if error is not None and self.caller is not None and self.caller.has_cancelled(error):
-                raise SlotLostError(LOST) from error
+        finally:
+            lost = self._has_cancelled(error)
+        if lost:
+            raise SlotLostError(LOST) from error
 
 
 class SyncLease(LeaseCore):
