@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.bucket import MILLI, balance
 from ..records.lots import credits_by_limit
+from .planning import add_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,3 +130,24 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
                 limit = limit.begin_window((image or seen.image or {}).get(level.token_limits[limit.name].ws))
             found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
     return found
+
+
+def add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
+    """Return a grant with what was settled of it since."""
+    later = {name: -max(0, amount) for name, amount in share.items()}
+    back, parts = {name: -amount for name, amount in share.items()}, grant.parts
+    return grant._replace(
+        cost=add_up([grant.cost, share]),
+        later=add_up([grant.later, later]),
+        parts=None if parts is None else tuple([part.give_back(back) for part in parts]),
+        settled=add_up([grant.settled or {}, share]),
+    )
+
+
+def apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+    """Iterate over what is settled with each grant: none gives back more than was taken with it."""
+    left = dict(delta)
+    for grant in grants:
+        here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
+        left = {name: amount - here[name] for name, amount in left.items()}
+        yield grant, here

@@ -79,6 +79,11 @@ class HeldRecord:
         """The shortest time to live among the slots."""
         return min([slot.ttl_ms for slot in tuple(self.slots)], default=MILLI)
 
+    def wait(self, now_ms: int, often: int) -> None:
+        """Be due so often within the shortest time to live, and when the first slot ends that cannot be renewed."""
+        ends = [slot.until_ms for slot in tuple(self.slots)]
+        self.due_ms = min([now_ms + self.shortest_ttl_ms // often, *ends])
+
 
 class Holdings:
     """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
@@ -193,26 +198,30 @@ class Holdings:
         now_ms = self._backend.clock.now_ms()
         due = [record for record in tuple(self._records.values()) if record.due_ms <= now_ms]
         for record in due:
-            ttl_ms = record.shortest_ttl_ms
-            deadline = self._backend.deadline(min(self._backend.timeout, ttl_ms / _RENEWALS / MILLI))
-            pause_ms = ttl_ms // _RENEWALS
+            seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
+            deadline, often = self._backend.deadline(min(self._backend.timeout, seconds)), _RENEWALS
             try:
                 await self._renew(record, store, deadline)
             except ZAELimiterError:  # it is tried again until the slots have expired
-                pause_ms = ttl_ms // _RETRIES
+                often = _RETRIES
                 self._drop_expired([record])
-            record.due_ms = now_ms + pause_ms
+            with self._lock:
+                record.wait(now_ms, often)
 
     async def _renew(self, record: HeldRecord, store: Store, deadline: Deadline) -> None:
-        """Renew the slots of a record, and tell the leases of those that are lost."""
-        image, begun_ms = record.shard.seen.image, self._backend.clock.now_ms()
-        if image is None or not all(slot.is_ours(image) for slot in tuple(record.slots)):
+        """Renew the slots of a record, and tell the leases of those that are lost.
+
+        Slots that are taken meanwhile are left alone: what was asked for before may not show them.
+        """
+        begun, begun_ms = tuple(record.slots), self._backend.clock.now_ms()
+        image = record.shard.seen.image
+        if image is None or not all(slot.is_ours(image) for slot in begun):
             image = await self._look(record, store, deadline)  # what was last seen may be older than the slots
         for _ in tries(record.shard.level.key.pk):
             if image is not None and image.get(SHARDS, 1) > record.shard.level.shard_count:
                 self._follow_split(record, image)
             self._drop_expired([record])
-            held, now_ms = tuple(record.slots), self._backend.clock.now_ms()
+            held, now_ms = [slot for slot in begun if slot in record.slots], self._backend.clock.now_ms()
             mine = [slot for slot in held if image is not None and slot.is_ours(image)]
             self._lose(record, [slot for slot in held if slot not in mine])
             due = [slot for slot in mine if slot.counted_ms < begun_ms and slot.renewed_until(now_ms) > slot.until_ms]
@@ -278,4 +287,4 @@ class Holdings:
                 tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
                 level = record.shard.level
                 self._observers.tell("on_slot_lost", SlotLost(level.entity_id, level.resource, slot.limit_name))
-                lease.tell_lost()
+                self._observers.call_back("on_lost", lease.tell_lost)

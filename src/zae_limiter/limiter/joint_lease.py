@@ -88,7 +88,10 @@ class JointLeaseCore(LeaseCore):
         await self._limiter._engine.finish(_do_each(charges))
 
     async def _exit(self, failed: bool, final: bool = True) -> None:
-        exits = [partial(LeaseCore._exit, part, failed, final) for part in self._parts if part._open]
+        parts = [part for part in self._parts if part._open]
+        exits = [partial(LeaseCore._exit, part, failed, final) for part in parts]
+        for part in parts:
+            part._open = False  # all at once: whatever comes later finds that it has ended
         await self._limiter._engine.finish(_do_each(exits))
 
 
@@ -114,9 +117,8 @@ class JointLease(JointLeaseCore, Lease):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None or not self.try_exit():
-            await self.exit(give_back=error is not None)
-            self._check_cancelled(error)
+        if self._open and (error is not None or not self.try_exit()):
+            await self._end(error)
 
 
 class SyncJointLease(JointLeaseCore, SyncLease):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from ..core.errors import LeaseExpiredError
+from ..core.errors import LeaseExpiredError, SlotLostError
 from ..core.limit import MAX_AMOUNT, whole
 from ..runtime.blocking import run
-from .lease_core import ENTERED_ONCE, LeaseCore
+from .lease_core import ENTERED_ONCE, LOST, LeaseCore
 
 
 class Lease(LeaseCore):
@@ -89,8 +89,16 @@ class Lease(LeaseCore):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
         if error is not None or self._delta is not None:
+            await self._end(error)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """End with a block. Raise `SlotLostError` if it was cancelled only because a slot was lost."""
+        try:
             await self._exit(error is not None)
-            self._check_cancelled(error)
+        finally:
+            lost = self._has_cancelled(error)
+        if lost:
+            raise SlotLostError(LOST) from error
 
 
 class SyncLease(LeaseCore):

@@ -12,7 +12,7 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -21,7 +21,6 @@ from ..core.errors import (
     AccessDeniedError,
     LeaseExpiredError,
     RateLimiterUnavailable,
-    SlotLostError,
     ValidationError,
     ZAELimiterError,
 )
@@ -31,7 +30,7 @@ from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
-from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
+from .grant import Grant, GrantFields, add_share, apportion, find_overdrawn, new_grant, read_credits, read_left
 from .observers import Observers, classify
 from .options import CANCEL
 from .planning import add_up
@@ -97,6 +96,8 @@ class LeaseCore:
     """The leases of the other resources, where it is of several."""
     caller: Caller | None = None
     """Who has entered it, if it holds slots."""
+    _told = False
+    """Whether whoever wanted to know was told that a slot is lost."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class LeaseCore:
     def lost(self) -> bool:
         """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
         now_ms = self._limiter._backend.clock.now_ms()
-        slots = [slot for lease in (self, *self._others) for slot in lease._slots()]
+        slots = [slot for part in (self, *self._others) for slot in part._slots()]
         return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in slots)
 
     @property
@@ -266,19 +267,22 @@ class LeaseCore:
             self.caller = self.caller or self._limiter._backend.runtime.caller()
             self._delta = self._delta or {}
 
-    def _check_cancelled(self, error: BaseException | None) -> None:
-        """Raise `SlotLostError` if ``error`` is how the block ended by being cancelled for a lost slot, and only so."""
-        callers = [lease.caller for lease in (self, *self._others) if lease.caller is not None]
-        if error is not None and True in [caller.has_cancelled(error) for caller in callers]:
-            raise SlotLostError(LOST) from error
-
     def tell_lost(self) -> None:
-        """Do what was asked for, for the case that a slot is lost. From any thread."""
-        on_lost, caller = self._options.on_lost, self.caller
-        if on_lost == CANCEL and caller is not None:
+        """Do what was asked for, for the case that a slot is lost; once, however many are. From any thread."""
+        on_lost, caller, told = self._options.on_lost, self.caller, self._told
+        self._told = True
+        if told or caller is None:
+            return
+        if on_lost == CANCEL:
             caller.cancel(lambda: self._open)
-        elif callable(on_lost) and caller is not None:
+        elif callable(on_lost):
             caller.call(partial(on_lost, self))
+
+    def _has_cancelled(self, error: BaseException | None) -> bool:
+        """Return whether ``error`` is a cancellation because a slot was lost, and for no other reason; undo it."""
+        callers = [part.caller for part in (self, *self._others) if part.caller is not None]
+        answers = [caller.has_cancelled(error) for caller in callers]  # all of them have to undo it
+        return any(answers)
 
     def _degrade(self, error: RateLimiterUnavailable) -> None:
         """Count against no limit, or raise ``error``, as the unavailability policy says; it covers no denied access."""
@@ -365,7 +369,7 @@ class LeaseCore:
         if not self._open:
             before, change = self._claim()
             # What was settled since counts as taken: it can be given back too.
-            grants = tuple(_add_share(grant, share) for grant, share in _apportion(self._grants(), before))
+            grants = tuple(add_share(grant, share) for grant, share in apportion(self._grants(), before))
             await self._settle(grants, change)
 
     def _claim(self) -> tuple[Mapping[str, int], dict[str, int]]:
@@ -444,7 +448,7 @@ class LeaseCore:
             correction = {name: amount // MILLI for name, amount in delta.items()}
             told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
             limiter._observers.tell("on_settlement", told)
-        shares = [each for each in _apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]
+        shares = [each for each in apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]
         await limiter._engine.finish(self._settle_each(shares))
 
     async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
@@ -485,23 +489,3 @@ class LeaseCore:
 def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return the whole tokens of each limit."""
     return {name: amount // MILLI for name, amount in amounts.items() if amount}
-
-
-def _add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
-    later = {name: -max(0, amount) for name, amount in share.items()}
-    back, parts = {name: -amount for name, amount in share.items()}, grant.parts
-    return grant._replace(
-        cost=add_up([grant.cost, share]),
-        later=add_up([grant.later, later]),
-        parts=None if parts is None else tuple([part.give_back(back) for part in parts]),
-        settled=add_up([grant.settled or {}, share]),
-    )
-
-
-def _apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
-    """Iterate over what is settled with each grant: none gives back more than was taken with it."""
-    left = dict(delta)
-    for grant in grants:
-        here = {name: max(amount, -grant.cost.get(name, 0)) for name, amount in left.items()}
-        left = {name: amount - here[name] for name, amount in left.items()}
-        yield grant, here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from ..core.errors import (
@@ -45,7 +45,7 @@ class Observers:
         self.now = time.perf_counter if backend.stopwatch is time.monotonic else backend.stopwatch
         """The stop-watch of what is told, in seconds."""
         self._backend = backend
-        self._failed: set[int] = set()
+        self._failed: set[object] = set()
         self._lock = threading.RLock()  # as that of `BoundedMap`
         self._lookups = (0, 0)
         protect(self._lock)
@@ -70,11 +70,21 @@ class Observers:
             try:
                 getattr(observer, method)(*values)
             except Exception as error:
-                if id(observer) not in self._failed:
-                    self._failed.add(id(observer))
-                    kind, where = type(observer).__name__, self._backend.log_fields()
-                    fields = {**where, "zae_observer": kind, "zae_error_type": type(error).__name__}
-                    tell(OBSERVER_FAILED, "observer %s failed, which is logged once: %r", kind, error, **fields)
+                self._log_failure(id(observer), type(observer).__name__, error)
+
+    def call_back(self, name: str, work: Callable[[], object]) -> None:
+        """Call something that a user has given under a name. An exception is logged, the first one of each name."""
+        try:
+            work()
+        except Exception as error:
+            self._log_failure(name, name, error)
+
+    def _log_failure(self, key: object, name: str, error: Exception) -> None:
+        if key not in self._failed:
+            self._failed.add(key)
+            fields = {"zae_observer": name, "zae_error_type": type(error).__name__}
+            message = "observer %s failed, which is logged once: %r"
+            tell(OBSERVER_FAILED, message, name, error, **self._backend.log_fields(), **fields)
 
     def tell_decision(self, decision: Decision) -> None:
         """Tell of a decision, and of the lookups of config since the last one."""

@@ -55,11 +55,12 @@ class LoopSignal:
 class TaskCaller:
     """A task that has called."""
 
-    __slots__ = ("_cancelled", "_loop", "_task")
+    __slots__ = ("_before", "_cancelled", "_loop", "_task")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
+        self._before = 0 if self._task is None else self._task.cancelling()
         self._cancelled = False
 
     @property
@@ -82,20 +83,23 @@ class TaskCaller:
         finally:
             running.cancel()
 
-    def cancel(self, wanted: Callable[[], bool]) -> None:
-        """Cancel the task as soon as its loop is free, if that is ``wanted`` then."""
-        self.call(partial(self._cancel, wanted))
+    def cancel(self, still: Callable[[], bool]) -> None:
+        """Cancel the task as soon as its loop is free, if ``still`` is true then."""
+        self.call(partial(self._cancel, still))
 
-    def _cancel(self, wanted: Callable[[], bool]) -> None:
-        if wanted() and self._task is not None:
-            self._cancelled = self._task.cancel()
+    def _cancel(self, still: Callable[[], bool]) -> None:
+        if still() and self._task is not None and self._task.cancel():
+            self._cancelled = True
 
-    def has_cancelled(self, error: BaseException) -> bool:
-        """Return whether it was cancelled here, and by nobody else; then it is not cancelled any more."""
-        if not self._cancelled or not isinstance(error, asyncio.CancelledError) or self._task is None:
+    def has_cancelled(self, error: BaseException | None) -> bool:
+        """Return whether ``error`` says that it was cancelled here, and nobody else has done so since it called.
+
+        It is not cancelled by this any more.
+        """
+        if not self._cancelled or self._task is None:
             return False
         self._cancelled = False
-        return self._task.uncancel() == 0
+        return self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError)
 
 
 class AsyncioRuntime:

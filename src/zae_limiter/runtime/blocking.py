@@ -52,10 +52,10 @@ class ThreadCaller:
         """Run it here and now."""
         run(work())
 
-    def cancel(self, wanted: Callable[[], bool]) -> None:
+    def cancel(self, still: Callable[[], bool]) -> None:
         """Do nothing."""
 
-    def has_cancelled(self, error: BaseException) -> bool:
+    def has_cancelled(self, error: BaseException | None) -> bool:
         """Return False: a thread cannot be cancelled."""
         return False
 

@@ -49,6 +49,7 @@ class Housekeeper:
             if threading.current_thread() is not self._thread:
                 self._condition.wait_for(lambda: self._current != chore)
             self._due.pop(chore, None)
+            self._condition.notify_all()
 
     def _work(self) -> None:
         while (chore := self._next()) is not None:

@@ -34,14 +34,11 @@ class Caller(Protocol):
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
         """Run a coroutine where the caller lives, from another thread. Raise TimeoutError if it takes longer."""
 
-    def cancel(self, wanted: Callable[[], bool]) -> None:
-        """Cancel the caller, from any thread, if that is still ``wanted`` where it lives.
+    def cancel(self, still: Callable[[], bool]) -> None:
+        """Cancel the caller, from any thread, if ``still`` is true when its turn comes; where that is possible."""
 
-        Has no effect where nobody can be cancelled.
-        """
-
-    def has_cancelled(self, error: BaseException) -> bool:
-        """Return whether ``error`` is the end of the caller by `cancel` and by nothing else; then it is undone."""
+    def has_cancelled(self, error: BaseException | None) -> bool:
+        """Return whether ``error`` is the end of the caller by `cancel` and by nothing else; undo `cancel`."""
 
     @property
     def is_gone(self) -> bool:
