@@ -55,7 +55,7 @@ class Held:
         self.clock.advance(seconds)
         for client in self.clients:
             for _ in range(4):  # what a split has moved is due at once
-                run(client._holdings.renew_due(client._backend.store))
+                run(client.renew_slots())
 
     def changes(self) -> list[Record]:
         return [each for each in self.store.records if each["dynamodb"]["Keys"]["SK"]["S"] == keys.STATE]
@@ -177,7 +177,7 @@ def test_a_far_anchor_is_moved_and_slots_stay_as_they_are() -> None:
     held.take(2, tpm=1)
     leases = held.take(2)
     held.clock.advance(30)
-    run(held.clients[0]._holdings.renew_due(held.store))
+    run(held.clients[0].renew_slots())
     ((key, image),) = held.shards().items()
     assert run(upkeep.refill(held.store, upkeep.level_of(held.store, key, image), image, held.clock.now_ms())) == 1
     ((_, after),) = held.shards().items()

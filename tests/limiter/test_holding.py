@@ -18,7 +18,6 @@ from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, SyncRateLi
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.slots import renew
 
 WHOSE = ("key", "gpt-4")
 ONE = [Limit.concurrent("parallel", 1, ttl=60)]
@@ -64,8 +63,8 @@ async def test_ten_times_to_live_are_thirty_writes_for_any_number_of_leases(harn
     before = store.calls.copy()
     for _ in range(30):
         harness.clock.advance(20)
-        await renew(limiter)
-        await renew(limiter)
+        await limiter.renew_slots()
+        await limiter.renew_slots()
     assert store.calls - before == {"commit": 30}
     assert not any(lease.lost for lease in leases)
     with pytest.raises(RateLimitExceeded):
@@ -102,7 +101,7 @@ async def test_slots_with_different_times_to_live_are_renewed_by_the_shorter_one
     lease = await enter(limiter, limits)
     for _ in range(12):
         harness.clock.advance(10)
-        await renew(limiter)
+        await limiter.renew_slots()
         assert not lease.lost
     await lease.exit()
 
@@ -127,12 +126,12 @@ async def test_what_is_taken_while_a_renewal_is_on_its_way_is_not_lost() -> None
     leases = [await enter(limiter, MANY)]
     clock.advance(20)
     store.late = True
-    await renew(limiter)
+    await limiter.renew_slots()
     assert len(leases) == 2
     assert not any(lease.lost for lease in leases)
     for _ in range(6):
         clock.advance(20)
-        await renew(limiter)
+        await limiter.renew_slots()
     assert not any(lease.lost for lease in leases)
     for lease in leases:
         await lease.exit()
@@ -246,7 +245,7 @@ async def test_a_lease_of_several_resources_holds_and_frees_all_slots(harness: H
     await lease.enter()
     for _ in range(5):
         harness.clock.advance(20)
-        await renew(limiter)
+        await limiter.renew_slots()
     assert not lease.lost
     assert [await other.available("key", name) for name in names] == [{"parallel": 0}] * 2
     await lease.exit()

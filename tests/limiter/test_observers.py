@@ -334,6 +334,6 @@ async def test_slots_that_are_lost_are_told_once(harness: Harness) -> None:
     async with scene.limiter.acquire("key-1", "gpt-4", {}, limits):
         harness.clock.advance(61)
         for _ in range(2):
-            await scene.limiter._holdings.renew_due(scene.store)
+            await scene.limiter.renew_slots()
         assert scene.told.lost == [SlotLost("key-1", "gpt-4", "parallel")]
     assert len(scene.told.lost) == 1

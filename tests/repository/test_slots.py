@@ -36,7 +36,7 @@ async def hold(stack: AsyncExitStack, limiter: RateLimiter, holder: str | None =
 
 async def renew(limiter: RateLimiter) -> None:
     """Do what the housekeeper does when slots are due."""
-    await limiter._holdings.renew_due(limiter._backend.store)
+    await limiter.renew_slots()
 
 
 async def taken(limiter: RateLimiter, limit_name: str = "parallel") -> list[str | None]:

@@ -73,7 +73,7 @@ async def test_slots_that_are_held_across_the_turn_of_an_hour_are_in_flight_in_b
     limiter = await open_limiter(harness)
     first, second = await take(limiter), await take(limiter)
     harness.clock.advance(HOUR - 1)
-    await limiter._holdings.renew_due(limiter._backend.store)
+    await limiter.renew_slots()
     harness.clock.advance(1)
     await end(first)
     harness.clock.advance(60)
@@ -122,7 +122,7 @@ async def test_renewals_count_time_and_no_events(harness: Harness) -> None:
     lease = await take(limiter)
     for _ in range(6):
         harness.clock.advance(20)
-        await limiter._holdings.renew_due(limiter._backend.store)
+        await limiter.renew_slots()
     (hour,), _ = await limiter.get_usage_snapshots("key", window_type="hourly")
     assert (hour.total_events, hour.in_flight["parallel"].slot_seconds) == (1, 120)
     await end(lease)
@@ -224,7 +224,7 @@ class Traffic:
             self.harness.clock.advance(seconds)
             self.held_ms += len(self.held) * seconds * 1000
             for each in self.clients:
-                await each._holdings.renew_due(each._backend.store)
+                await each.renew_slots()
         self.note()
 
     async def run(self, steps: int, pauses: tuple[int, ...]) -> list[tuple[int, float, int]]:

@@ -264,7 +264,7 @@ async def test_slots_that_are_held_and_lost(harness: Harness, metrics: Metrics) 
     assert metrics.counts("slots.held", "limit") == {"parallel": 2}
     assert metrics.counts("slots.lost", "limit") == {}
     harness.clock.advance(61)
-    await measured.limiter._holdings.renew_due(measured.limiter._backend.store)
+    await measured.limiter.renew_slots()
     assert metrics.counts("slots.lost", "limit") == {"parallel": 2}
     assert metrics.counts("slots.held", "limit") == {"parallel": 0}, "not a line that has ended"
     assert all(lease.lost for lease in (first, other))

@@ -16,16 +16,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ..core.bucket import MILLI
-from ..core.errors import ZAELimiterError
+from ..core.errors import RateLimiterUnavailable
 from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
-from ..logs import SLOT_LOST, tell
+from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
 from ..records.algebra import Committed, Write
+from ..records.charging import is_expiring
 from ..records.level import SHARDS
 from ..records.slots import find_taken, renew_slots
-from ..runtime.blocking import run
+from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
 from ..stores.port import Preparable, ServesThreads
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Caller
+    from ..runtime.port import Caller, Runtime
     from ..stores.port import Store
     from .grant import Grant
     from .observers import Observers
@@ -46,6 +47,8 @@ _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
 MOST_RENEWED = 50
 """How many slots one write renews where the store bounds what a write can say."""
+_AT_ONCE = 16
+"""How many records are renewed side by side."""
 _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""
 
@@ -79,6 +82,11 @@ class HeldRecord:
         """The shortest time to live among the slots."""
         return min([slot.ttl_ms for slot in tuple(self.slots)], default=MILLI)
 
+    def scopes(self) -> set[object]:
+        """Return the event loops of the leases."""
+        leases = [ref() for ref in tuple(self.slots.values())]
+        return {lease.caller.scope for lease in leases if lease is not None and lease.caller is not None}
+
     def wait(self, now_ms: int, often: int) -> None:
         """Be due so often within the shortest time to live, and when the first slot ends that cannot be renewed."""
         ends = [slot.until_ms for slot in tuple(self.slots)]
@@ -94,6 +102,8 @@ class Holdings:
         self._observers = observers
         self._lock = threading.RLock()
         self._records: dict[Key, HeldRecord] = {}
+        self._places: dict[TakenSlot, HeldRecord] = {}
+        """The record of each slot."""
         self._thread_store: Store | None = None
         self._closed = False
         self._most_renewed = MOST_RENEWED if store.capabilities.partition_writes else None
@@ -127,10 +137,11 @@ class Holdings:
         """Renew slots no more."""
         with self._lock:
             for slot in slots:
-                for record in self._records.values():
-                    record.slots.pop(slot, None)
-            for key in [key for key, record in self._records.items() if not record.slots]:
-                del self._records[key]
+                record = self._places.pop(slot, None)
+                if record is not None:
+                    del record.slots[slot]
+                    if not record.slots:
+                        del self._records[record.shard.level.key]
 
     def close(self) -> None:
         """Renew nothing any more: slots of leases that are still open come back within their time to live."""
@@ -143,10 +154,11 @@ class Holdings:
     def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
-            if shard.level.shard_count < record.shard.level.shard_count:
-                record.shard = shard  # these slots may have moved on with later splits: `_follow_split` looks
+            if shard.level.shard_count <= record.shard.level.shard_count:
+                record.shard = shard  # the limits of now; slots may have moved on with splits: `_follow_split` looks
             record.due_ms = min(record.due_ms, due_ms)
             record.slots |= slots
+            self._places |= dict.fromkeys(slots, record)
         if not self._closed:
             HOUSEKEEPER.schedule(self._renew_in_thread, self._seconds_until(due_ms))
 
@@ -155,10 +167,9 @@ class Holdings:
 
     def _forget(self) -> None:
         """Let go of all slots in a child process: they are the parent's."""
-        for record in self._records.values():
-            for slot in record.slots:
-                slot.ended = True
-        self._records, self._thread_store = {}, None
+        for slot in self._places:
+            slot.ended = True
+        self._records, self._places, self._thread_store = {}, {}, None
 
     # Renewing.
 
@@ -166,7 +177,7 @@ class Holdings:
         """Renew what is due, in the housekeeper's thread. Return the seconds until more is due; None if nothing is."""
         store = self._find_thread_store()
         if store is not None:
-            run(self.renew_due(store))
+            run(self.renew_due(store, BlockingRuntime()))
         else:
             self._renew_in_loop()
         due_ms = min([record.due_ms for record in tuple(self._records.values())], default=None)
@@ -184,29 +195,63 @@ class Holdings:
         return self._thread_store
 
     def _renew_in_loop(self) -> None:
-        """Renew what is due in the event loop of a lease, and wait for it."""
-        leases = [lease() for record in tuple(self._records.values()) for lease in tuple(record.slots.values())]
-        callers = [lease.caller for lease in leases if lease is not None and not lease.is_forsaken]
-        caller = next(filter(None, callers), None)
-        if caller is not None:
-            caller.run(partial(self.renew_due, self._backend.store), self._backend.timeout)
-        else:
-            self._drop_expired(tuple(self._records.values()))
+        """Renew what is due in the event loops of the leases, side by side, and wait for it."""
+        callers: dict[object, Caller] = {}
+        for record in tuple(self._records.values()):
+            for lease in [ref() for ref in tuple(record.slots.values())]:
+                if lease is not None and lease.caller is not None and not lease.is_forsaken:
+                    callers.setdefault(lease.caller.scope, lease.caller)
+        self._drop_expired(tuple(self._records.values()))
+        works = [self._renew_by(caller) for caller in callers.values()]
+        run(BlockingRuntime().run_together(works))
 
-    async def renew_due(self, store: Store) -> None:
-        """Renew all slots of every record that is due, each record by one write."""
+    async def _renew_by(self, caller: Caller) -> None:
+        """Renew what is due of the leases of one event loop, in it; if it is blocked, it is tried again soon."""
+        try:
+            backend = self._backend
+            caller.run(partial(self.renew_due, backend.store, backend.runtime, caller.scope), backend.timeout)
+        except TimeoutError as error:
+            self._note_failure(error, self._find_due(caller.scope))
+
+    def _find_due(self, scope: object = None) -> list[HeldRecord]:
+        """Return the records that are due, the most urgent first; with a scope only those with leases of it."""
         now_ms = self._backend.clock.now_ms()
         due = [record for record in tuple(self._records.values()) if record.due_ms <= now_ms]
-        for record in due:
-            seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
-            deadline, often = self._backend.deadline(min(self._backend.timeout, seconds)), _RENEWALS
-            try:
-                await self._renew(record, store, deadline)
-            except ZAELimiterError:  # it is tried again until the slots have expired
-                often = _RETRIES
-                self._drop_expired([record])
-            with self._lock:
-                record.wait(now_ms, often)
+        if scope is not None:
+            due = [record for record in due if scope in record.scopes()]
+        return sorted(due, key=lambda record: record.due_ms)
+
+    def _note_failure(self, error: Exception, records: Iterable[HeldRecord]) -> None:
+        """Have records tried again soon, and until their slots have expired."""
+        if not isinstance(error, RateLimiterUnavailable):
+            message = "slots could not be renewed, which is tried again: %r"
+            tell(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
+        with self._lock:
+            for record in records:
+                record.wait(self._backend.clock.now_ms(), _RETRIES)
+
+    async def renew_due(self, store: Store, runtime: Runtime, scope: object = None) -> None:
+        """Renew all slots of every record that is due, each record by one write, many of them side by side.
+
+        With a ``scope`` only those records in which its leases hold some.
+        """
+        due = self._find_due(scope)
+        at_once = 1 if store.capabilities.instant else _AT_ONCE
+        for first in range(0, len(due), at_once):
+            await runtime.run_together([self._renew_record(each, store) for each in due[first : first + at_once]])
+
+    async def _renew_record(self, record: HeldRecord, store: Store) -> None:
+        """Renew the slots of a record, and say when it is due again. Never raises but for an interrupt."""
+        seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
+        now_ms = self._backend.clock.now_ms()
+        try:
+            await self._renew(record, store, self._backend.deadline(min(self._backend.timeout, seconds)))
+        except Exception as error:
+            self._note_failure(error, [record])
+            self._drop_expired([record])
+            return
+        with self._lock:
+            record.wait(now_ms, _RENEWALS)
 
     async def _renew(self, record: HeldRecord, store: Store, deadline: Deadline) -> None:
         """Renew the slots of a record, and tell the leases of those that are lost.
@@ -230,9 +275,11 @@ class Holdings:
             change = self._plan(record, image, due := due[: self._most_renewed], now_ms)
             outcome = await store.commit([change.write, *change.accruals], timeout=deadline.left())
             if isinstance(outcome, Committed):
-                image = outcome.images[0]
                 for slot in due:
                     slot.until_ms, slot.counted_ms = slot.renewed_until(now_ms), now_ms
+                image = outcome.images[0]
+                if image is None:  # it was written, but nobody knows what is there now
+                    return
             else:
                 image = outcome.images.get(change.write.key)
             record.shard.show(image, now_ms)
@@ -247,23 +294,25 @@ class Holdings:
         level, (guards, put, add, *_) = record.shard.level, renew_slots(image, slots, now_ms)
         if level.partition_writes:
             pressure.count(level, image, now_ms, put, add)
-        lasts = level.lifetime_ms and image.get(SHARDS, 1) == 1
-        write = Write(level.key, guards, put, add, (), now_ms + level.lifetime_ms if lasts else None, seen=image)
+        expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
+        write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
         return ledger.with_usage(level, image, write, now_ms)
 
     def _follow_split(self, record: HeldRecord, image: Image) -> None:
         """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""
         level, seen = record.shard
         count = level.shard_count
-        while count < image[SHARDS]:
-            sibling, count = level.at(level.shard + count, 2 * count), 2 * count
-            with self._lock:
+        with self._lock:
+            while count < image[SHARDS]:
+                sibling, count = level.at(level.shard + count, 2 * count), 2 * count
                 moved = {slot: ref for slot, ref in record.slots.items() if slot.is_in_shard(sibling.shard, count)}
                 for slot in moved:
                     del record.slots[slot]
-            if moved:
-                self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
-        record.shard = LevelShard(level.at(level.shard, count), seen)
+                if moved:
+                    self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
+            record.shard = LevelShard(level.at(level.shard, count), seen)
+            if not record.slots:
+                self._records.pop(level.key, None)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:
         """Let go of slots whose leases are gone, and tell the leases of those that have expired."""
@@ -279,12 +328,14 @@ class Holdings:
             lost = [(slot, record.slots[slot]()) for slot in slots if slot in record.slots]
             for slot, _ in lost:
                 slot.lost = slot.ended = True
-        if lost:
             self.let_go([slot for slot, _ in lost])
         for slot, lease in lost:
             if lease is not None:
-                message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
-                tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
-                level = record.shard.level
-                self._observers.tell("on_slot_lost", SlotLost(level.entity_id, level.resource, slot.limit_name))
-                self._observers.call_back("on_lost", lease.tell_lost)
+                self.announce_loss(lease, slot)
+
+    def announce_loss(self, lease: SlotHolder, slot: TakenSlot) -> None:
+        """Log that a lease has lost a slot, and tell the observers and the lease."""
+        message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
+        tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
+        self._observers.tell("on_slot_lost", SlotLost(*slot.owner))
+        self._observers.call_back("on_lost", lease.tell_lost)

@@ -413,6 +413,7 @@ class LeaseCore:
         self._open = False
         self._correctable = not (failed or final)
         slots = self._slots()
+        lost = [slot for slot in slots if slot.lost]
         if slots:
             self._limiter._holdings.let_go(slots)
         try:
@@ -421,6 +422,9 @@ class LeaseCore:
             elif self._delta or slots:
                 await self._settle(self._grants(), self._claim()[1])
         finally:
+            for slot in slots:
+                if slot.lost and slot not in lost:
+                    self._limiter._holdings.announce_loss(self, slot)
             limiter = self._limiter
             if self._grant is not None and limiter._lines.waiting:
                 limiter._lines.stir(self._grant.chain.roots)

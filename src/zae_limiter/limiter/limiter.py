@@ -310,6 +310,13 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             raise
         availability.report_answer()
 
+    async def renew_slots(self) -> None:
+        """Renew the slots of open leases that are due by now.
+
+        This happens in the background by itself; call it in tests that have a clock of their own.
+        """
+        await self._holdings.renew_due(self._backend.store, self._backend.runtime)
+
     async def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 

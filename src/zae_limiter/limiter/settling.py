@@ -309,6 +309,8 @@ class Settling:
     async def _remake(self, part: SettlementPart) -> None:
         """Make a bucket that is gone anew where something is owed to it; else only count the usage."""
         delta = part.delta
+        for slot in part.slots:
+            slot.lost = slot.ended = True
         if not delta:
             return
         charged = part.shard.level.at(0, 1)

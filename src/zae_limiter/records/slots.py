@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
-from ..core.slots import in_shard
+from ..core.slots import SlotOwner, in_shard
 from .algebra import MISSING_OR_AT_MOST
 from .level import HOUR_END, HOUR_MS, attribute
 
@@ -91,6 +91,7 @@ class TakenSlot:
     ttl_ms: int
     max_hold_ms: int
     counted_ms: int
+    owner: SlotOwner
     in_flight: int = 0
     ended: bool = False
     lost: bool = False
@@ -341,7 +342,8 @@ def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
             limit = level.slot_limits[name]
             since_ms, until_ms = parse_fence(fence)[0], put[f"{UNTIL_PREFIX}{name}_{number}"]
             times = (since_ms, until_ms, limit.ttl_ms, limit.max_hold_ms, since_ms)
-            found.append(TakenSlot(name, int(number), fence, *times))
+            owner = SlotOwner(level.entity_id, level.resource, name)
+            found.append(TakenSlot(name, int(number), fence, *times, owner))
     return tuple(found)
 
 

@@ -64,6 +64,11 @@ class TaskCaller:
         self._cancelled = False
 
     @property
+    def scope(self) -> object:
+        """The loop of the task."""
+        return self._loop
+
+    @property
     def is_gone(self) -> bool:
         """Whether its loop was closed."""
         return self._loop.is_closed()

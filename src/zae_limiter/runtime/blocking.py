@@ -44,6 +44,11 @@ class ThreadCaller:
 
     is_gone = False
 
+    @property
+    def scope(self) -> object:
+        """The scope of all threads."""
+        return BlockingRuntime
+
     def call(self, work: Callable[[], object]) -> None:
         """Do it in a thread of its own: nobody knows how long it takes."""
         threading.Thread(target=work, name="zae-limiter-call", daemon=True).start()

@@ -1,8 +1,8 @@
-"""The housekeeper: the one thread of a process that does background work, for all limiters.
+"""The housekeeper: does the background work of a process, for all limiters.
 
 It is a thread also beside an event loop: a loop that is blocked for a while must not keep others from being served. It
-is started with the first chore, ends when there is none left, and does not keep the interpreter alive. A child process
-starts without chores.
+is started with the first chore and ends when there is none left. Each chore is done in a thread of its own, so that one
+which hangs keeps no other waiting. None of them keeps the interpreter alive. A child process starts without chores.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PAUSE_SECONDS = 1.0
 
 
 class Housekeeper:
-    """Does chores when they are due, one after the other."""
+    """Does chores when they are due, side by side; each of them once at a time."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._due: dict[Chore, float] = {}
-        self._current: Chore | None = None
+        self._doing: dict[Chore, threading.Thread] = {}
         self._thread: threading.Thread | None = None
         after_fork(self._forget)
 
@@ -46,44 +46,45 @@ class Housekeeper:
         """Drop a chore. If it is being done right now, wait for its end, unless it is the chore itself that asks."""
         with self._condition:
             self._due.pop(chore, None)
-            if threading.current_thread() is not self._thread:
-                self._condition.wait_for(lambda: self._current != chore)
+            if self._doing.get(chore) is not threading.current_thread():
+                self._condition.wait_for(lambda: chore not in self._doing)
             self._due.pop(chore, None)
             self._condition.notify_all()
 
     def _work(self) -> None:
-        while (chore := self._next()) is not None:
-            try:
-                seconds = chore()
-            except Exception as error:  # nobody else would hear of it, and the other chores go on
-                message = "background work failed, and is tried again: %r"
-                tell(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
-                seconds = _PAUSE_SECONDS
-            with self._condition:
-                self._current = None
-                if seconds is not None:
-                    at = time.monotonic() + seconds
-                    self._due[chore] = min(at, self._due.get(chore, at))
-                self._condition.notify_all()
-
-    def _next(self) -> Chore | None:
-        """Wait for the next chore that is due and return it; None, and the thread ends, if there are none."""
+        """Begin chores when they are due, until there are none."""
         with self._condition:
-            while self._due:
-                chore = min(self._due, key=self._due.__getitem__)
-                left = self._due[chore] - time.monotonic()
-                if left <= 0:
+            while self._due or self._doing:
+                now = time.monotonic()
+                waiting = [(at, chore) for chore, at in self._due.items() if chore not in self._doing]
+                for _, chore in [pair for pair in waiting if pair[0] <= now]:
                     del self._due[chore]
-                    self._current = chore
-                    return chore
-                self._condition.wait(left)
+                    worker = threading.Thread(target=self._do, args=(chore,), name="zae-limiter-chore", daemon=True)
+                    self._doing[chore] = worker
+                    worker.start()
+                left = [at - now for at, _ in waiting if at > now]
+                self._condition.wait(min(left, default=None))
             self._thread = None
-            return None
+
+    def _do(self, chore: Chore) -> None:
+        """Do a chore, and note when it is due again."""
+        try:
+            seconds = chore()
+        except Exception as error:  # nobody else would hear of it
+            message = "background work failed, and is tried again: %r"
+            tell(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
+            seconds = _PAUSE_SECONDS
+        with self._condition:
+            self._doing.pop(chore, None)
+            if seconds is not None:
+                at = time.monotonic() + seconds
+                self._due[chore] = min(at, self._due.get(chore, at))
+            self._condition.notify_all()
 
     def _forget(self) -> None:
         """Start anew in a child process, where no thread of the parent runs."""
         self._condition = threading.Condition()
-        self._due, self._current, self._thread = {}, None, None
+        self._due, self._doing, self._thread = {}, {}, None
 
 
 HOUSEKEEPER = Housekeeper()

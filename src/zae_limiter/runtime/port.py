@@ -28,6 +28,10 @@ def has_ended(scope: object) -> bool:
 class Caller(Protocol):
     """The task or thread that has called, as others can reach it."""
 
+    @property
+    def scope(self) -> object:
+        """Where it lives, as `Runtime.scope`."""
+
     def call(self, work: Callable[[], object]) -> None:
         """Have something done where the caller lives, in its event loop; else in a thread. From any thread."""
 

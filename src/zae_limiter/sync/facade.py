@@ -303,6 +303,13 @@ class SyncRateLimiter(SyncOperations):
         """Return whether the store can be used and answers within ``timeout`` seconds."""
         return run(self._inner.is_available(timeout))
 
+    def renew_slots(self) -> None:
+        """Renew the slots of open leases that are due by now.
+
+        This happens in the background by itself; call it in tests that have a clock of their own.
+        """
+        run(self._inner.renew_slots())
+
     def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 

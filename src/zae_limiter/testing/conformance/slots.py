@@ -31,11 +31,6 @@ PARALLEL = Limit.concurrent("parallel", 3, ttl=60)
 RATE = Limit.per_hour("rph", 1_000)
 
 
-async def renew(limiter: RateLimiter) -> None:
-    """Do what the housekeeper does for a limiter at this moment of its clock."""
-    await limiter._holdings.renew_due(limiter._backend.store)
-
-
 async def _take(limiter: RateLimiter, entity: str = "key", **cost: int) -> Lease:
     """Enter a lease, which the caller has to end."""
     lease = limiter.acquire(entity, RESOURCE, cost or {"rph": 1})
@@ -123,7 +118,7 @@ class Crowd:
             for member in self.members:
                 member.host.clock.advance_ms(step_ms)
                 if member.stalled_until_ms <= self.now_ms:
-                    await renew(member.limiter)
+                    await member.limiter.renew_slots()
             self.check()
 
     def check(self) -> None:
@@ -269,13 +264,13 @@ async def renewed_while_held(harness: Harness) -> None:
     lease = await _take(limiter)
     for _ in range(9):
         harness.clock.advance(21)
-        await renew(limiter)
+        await limiter.renew_slots()
         true(not lease.lost, "it is renewed")
         await _refused(limiter)
     harness.clock.advance(11)
     true(lease.lost, "after its longest hold it is lost")
     other = await _take(limiter)
-    await renew(limiter)
+    await limiter.renew_slots()
     await lease.exit()
     same((await limiter.available("key", RESOURCE))["parallel"], 0, "who has lost a slot frees no other")
     await other.exit()
@@ -291,14 +286,14 @@ async def fences(harness: Harness) -> None:
     lease = await _take(stale)
     harness.clock.advance(60)
     successor = await _take(limiter)
-    await renew(stale)
+    await stale.renew_slots()
     true(lease.lost, "it is told that it has lost its slot")
     harness.clock.advance(50)
-    await renew(limiter)
+    await limiter.renew_slots()
     await lease.exit()
     await _refused(limiter)
     harness.clock.advance(50)
-    await renew(limiter)
+    await limiter.renew_slots()
     await _refused(stale)
     true(not successor.lost, "the successor has it still")
     await successor.exit()
@@ -332,14 +327,14 @@ async def calls(harness: Harness) -> None:
     same(dict(store.calls - before), {"commit": 5}, "five acquires")
     harness.clock.advance(21)
     before = store.calls.copy()
-    await renew(limiter)
-    await renew(limiter)
+    await limiter.renew_slots()
+    await limiter.renew_slots()
     same(dict(store.calls - before), {"commit": 1}, "one renewal of six slots")
     before = store.calls.copy()
     for lease in leases:
         await lease.exit()
     same(dict(store.calls - before), {"commit": 6}, "six ends")
-    await renew(limiter)
+    await limiter.renew_slots()
     same(dict(store.calls - before), {"commit": 6}, "nothing is left to renew")
 
 
