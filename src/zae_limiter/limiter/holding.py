@@ -207,11 +207,12 @@ class Holdings:
 
     async def _renew_by(self, caller: Caller) -> None:
         """Renew what is due of the leases of one event loop, in it; if it is blocked, it is tried again soon."""
+        backend, due = self._backend, self._find_due(caller.scope)
+        seconds = min([backend.timeout, *(record.shortest_ttl_ms / _RENEWALS / MILLI for record in due)])
         try:
-            backend = self._backend
-            caller.run(partial(self.renew_due, backend.store, backend.runtime, caller.scope), backend.timeout)
+            caller.run(partial(self.renew_due, backend.store, backend.runtime, caller.scope), seconds)
         except TimeoutError as error:
-            self._note_failure(error, self._find_due(caller.scope))
+            self._note_failure(error, due)
 
     def _find_due(self, scope: object = None) -> list[HeldRecord]:
         """Return the records that are due, the most urgent first; with a scope only those with leases of it."""
