@@ -137,7 +137,7 @@ class Lines:
             raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
             if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
                 return
-            seconds = _LOOK_SECONDS - (now_ms - min(seen.seen_ms for seen in raced)) / 1000
+            seconds = _LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
             if seconds > 0:
                 await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
             else:
