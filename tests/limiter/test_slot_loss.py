@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_holding import ONE, WHOSE, enter, free
+from tests.limiter.test_holding import ONE, WHOSE, enter, free, turn
 from zae_limiter import Limit, RateLimiter, SlotLostError, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.stores.memory import MemoryStore
@@ -70,7 +70,7 @@ async def test_the_longest_hold_ends_when_it_is_over(harness: Harness, waits: tu
         assert not lease.lost
         harness.clock.advance(wait)
         await renew(limiter)
-    await (asyncio.sleep(0) if not harness.blocking else renew(limiter))
+    await turn(harness)
     assert lease.lost
     assert told == [lease]
     await lease.exit()

@@ -29,6 +29,8 @@ class Housekeeper:
         self._condition = threading.Condition()
         self._due: dict[Chore, float] = {}
         self._current: Chore | None = None
+        self._dropped = False
+        """Whether the current one is not to be done again."""
         self._thread: threading.Thread | None = None
         after_fork(self._forget)
 
@@ -46,9 +48,10 @@ class Housekeeper:
         """Drop a chore. If it is being done right now, wait for its end, unless it is the chore itself that asks."""
         with self._condition:
             self._due.pop(chore, None)
-            if threading.current_thread() is not self._thread:
-                self._condition.wait_for(lambda: self._current != chore)
-            self._due.pop(chore, None)
+            if self._current == chore:
+                self._dropped = True
+                if threading.current_thread() is not self._thread:
+                    self._condition.wait_for(lambda: self._current != chore)
             self._condition.notify_all()
 
     def _work(self) -> None:
@@ -61,7 +64,9 @@ class Housekeeper:
                 seconds = _PAUSE_SECONDS
             with self._condition:
                 self._current = None
-                if seconds is not None:
+                if self._dropped:
+                    self._due.pop(chore, None)
+                elif seconds is not None:
                     at = time.monotonic() + seconds
                     self._due[chore] = min(at, self._due.get(chore, at))
                 self._condition.notify_all()
@@ -74,7 +79,7 @@ class Housekeeper:
                 left = self._due[chore] - time.monotonic()
                 if left <= 0:
                     del self._due[chore]
-                    self._current = chore
+                    self._current, self._dropped = chore, False
                     return chore
                 self._condition.wait(left)
             self._thread = None
