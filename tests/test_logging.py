@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ import zae_limiter
 from tests.aws.stacks import REGION, aws, named
 from tests.kv.support import CLIENT, KEY, Watched
 from tests.support.aws import engine
+from tests.support.deadlines import PATIENCE
 from tests.web.scripted import SERVE, Site, adjust, limiter_for
 from zae_limiter import (
     Decision,
@@ -39,6 +41,7 @@ from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.records.version import Deployed
 from zae_limiter.repository.backend import log_aggregator_warning
 from zae_limiter.runtime.blocking import run
+from zae_limiter.runtime.housekeeper import Housekeeper
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.redis.settings import parse
@@ -229,6 +232,25 @@ def failing_observer() -> None:
             pass
 
 
+def lost_slot() -> None:
+    shaky, limits = Shaky(), [Limit.concurrent("parallel", 1, ttl=60)]
+    with shaky.limiter.acquire("key-1", "gpt-4", {}, limits):
+        shaky.clock.advance(60)
+        run(shaky.limiter._inner.renew_slots())
+
+
+def failing_chore() -> None:
+    housekeeper, begun = Housekeeper(), threading.Event()
+
+    def chore() -> None:
+        begun.set()
+        raise KeyError
+
+    housekeeper.schedule(chore, 0)
+    begun.wait(PATIENCE)
+    housekeeper.cancel(chore)
+
+
 def failed_renewal() -> None:
     session = SimpleNamespace(get_credentials=iter([Credentials("id", "secret")]).__next__)
     now = [0.0]
@@ -265,6 +287,8 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
     "cut return": (cut_return, ["lease.return_cut"]),
+    "lost slot": (lost_slot, ["lease.slot_lost"]),
+    "failing chore": (failing_chore, ["chore.failed"]),
     "exceeded soft limit": (exceeded_soft_limit, ["limit.overdrawn", "limit.overdrawn"]),
     "crossed threshold": (crossed_threshold, ["limit.alert"]),
     "unrecorded alert": (unrecorded_alert, ["limit.alert_unrecorded", "limit.alert"]),

@@ -424,8 +424,8 @@ def forget_results() -> None:
                     value.cache_clear()
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the killer of a mutation passes without it and fails with it."""
     assert not fails(mutation), "the check passes without the mutation"
     replace_everywhere(monkeypatch, original_of(mutation), mutant_of(mutation))
     forget_results()
@@ -433,6 +433,11 @@ def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
         assert fails(mutation), f"survives: {mutation}"
     finally:
         forget_results()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_killed(mutation, monkeypatch)
 
 
 # The formulas that other limiters use, as whole functions.

@@ -36,6 +36,12 @@ async def free(limiter: RateLimiter, limits: Sequence[Limit] = ONE) -> int:
     return (await limiter.available(*WHOSE, limits=limits))["parallel"]
 
 
+async def turn(harness: Harness) -> None:
+    """Let an event loop do what it was asked for."""
+    if not harness.blocking:
+        await asyncio.sleep(0)
+
+
 # Renewing.
 
 

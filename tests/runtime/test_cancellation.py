@@ -24,6 +24,7 @@ from zae_limiter.stores.opening import open_store
 from zae_limiter.testing import FaultyStore, ManualClock
 
 LIMIT = Limit.per_day("rpm", 100)
+PARALLEL = Limit.concurrent("parallel", 3)
 Opener = Callable[[], Store]
 
 
@@ -94,10 +95,11 @@ async def cancel_everywhere(
     scenario: Callable[[RateLimiter, str], Coroutine[Any, Any, None]],
     spent: Callable[[bool], set[int]],
     resources: Sequence[str] = ("gpt-4",),
+    limits: Sequence[Limit] = (LIMIT,),
 ) -> int:
     """Run the scenario afresh with a cancellation at each of its steps; returns how many steps there were.
 
-    What is spent is the same of each resource.
+    What is spent is the same of each resource. No slot is held afterwards.
     """
     step = 0
     while True:
@@ -106,7 +108,7 @@ async def cancel_everywhere(
         who = f"key-{step}"
         await limiter.create_entity(f"org-{step}")
         await limiter.create_entity(who, parent_id=f"org-{step}", cascade=True)
-        await limiter.set_system_defaults([LIMIT])
+        await limiter.set_system_defaults(limits)
         driven = CancelAt(scenario(limiter, who), step)
 
         async def drive(driven: CancelAt = driven) -> None:
@@ -115,7 +117,9 @@ async def cancel_everywhere(
         (result,) = await asyncio.gather(asyncio.create_task(drive()), return_exceptions=True)
         completed = result is None
         for entity in (who, f"org-{step}"):
-            left = {(await limiter.available(entity, resource))["rpm"] for resource in resources}
+            found = [await limiter.available(entity, resource) for resource in resources]
+            assert {each.get("parallel", 3) for each in found} == {3}, f"step {step}, {entity}: {found}, {result!r}"
+            left = {each["rpm"] for each in found}
             assert len(left) == 1, f"step {step}, {entity}: {left} left"
             assert 100 - min(left) in spent(completed), f"step {step}, {entity}: {left} left, {result!r}"
         await limiter.close()
@@ -198,6 +202,70 @@ def test_cancelled_consume_gives_everything_back(
 
     steps = run(cancel_everywhere(opener, scenario, lambda completed: {7} if completed else {0}))
     assert steps > 6
+
+
+def test_cancelled_with_slots(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
+    """On the way in, in the body and on the way out, at two levels."""
+
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}) as lease:
+            await lease.consume(rpm=4, parallel=1)
+            await asyncio.sleep(0)
+
+    def spent(completed: bool) -> set[int]:
+        return {7} if completed else {0, 7}  # cancelled on the way out: the work was done
+
+    assert run(cancel_everywhere(opener, scenario, spent, limits=(LIMIT, PARALLEL))) > 8
+
+
+def test_cancelled_with_slots_of_several_resources(
+    opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]
+) -> None:
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        async with limiter.acquire(who, {"a": {"rpm": 3}, "b": {"rpm": 3}}):
+            await asyncio.sleep(0)
+
+    work = cancel_everywhere(
+        opener, scenario, lambda completed: {3} if completed else {0, 3}, ("a", "b"), (LIMIT, PARALLEL)
+    )
+    assert run(work) > 6
+
+
+def test_cancelled_while_waiting_for_a_slot(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        other = RateLimiter(Repository(opener()))
+        held = other.acquire(who, "gpt-4", {"parallel": 3})
+        try:
+            await held.enter()
+            waiting = asyncio.create_task(limiter.acquire(who, "gpt-4", {"rpm": 3}, max_wait=0.2).enter())
+            (result,) = await asyncio.gather(waiting, return_exceptions=True)
+            assert isinstance(result, RateLimitExceeded)
+        finally:
+            await held.exit()
+
+    assert run(cancel_everywhere(opener, scenario, lambda _: {0}, limits=(LIMIT, PARALLEL))) > 3
+
+
+@pytest.mark.parametrize("victims", [{0}, {1, 2}, {3}])
+async def test_cancelled_among_merged_with_slots(opener: Opener, victims: set[int]) -> None:
+    """Of those who are merged into one write, whoever goes away leaves its slot to the others."""
+
+    async def hold(limiter: RateLimiter) -> None:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            await asyncio.sleep(0)
+
+    limiter = RateLimiter(Repository(opener()))
+    await limiter.set_system_defaults([Limit.per_day("rpm", 1_000), Limit.concurrent("parallel", 4)])
+    for delay in range(8):
+        tasks = [asyncio.create_task(hold(limiter)) for _ in range(4)]
+        for _ in range(delay):
+            await asyncio.sleep(0)
+        for victim in victims:
+            tasks[victim].cancel()
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
+        assert all(result is None for position, result in enumerate(results) if position not in victims)
+        assert (await limiter.available("key", "gpt-4"))["parallel"] == 4
+    await limiter.close()
 
 
 @pytest.mark.parametrize("more", [0, 4])

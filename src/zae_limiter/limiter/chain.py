@@ -90,6 +90,10 @@ class LevelShards(NamedTuple):
         level, count = self.home.level, max(shard.level.shard_count for shard in self.shards)
         return any(cost.get(name, 0) * count > capacity for name, capacity in level.capacities().items())
 
+    def freed_home(self, now_ms: int) -> LevelShard:
+        """Return the shard in which this process has freed a slot lately, the home first; else the home."""
+        return next((each for each in (self.home, *self.shards) if each.seen.has_freed(now_ms)), self.home)
+
     def reading_for(self, cost: Mapping[str, int], now_ms: int) -> Reading:
         """Return what one request can be served from: all shards, or the one that can serve it first."""
         known = [] if self.may_combine(cost) else [shard for shard in self.shards if shard.seen.image is not None]

@@ -89,6 +89,8 @@ class Engine:
         It is decided by a write of its own; while one of the chain is in flight, together with others that came since.
         """
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder)
+        if chain.slot_names and chain.sharded:
+            chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
         if chain.slot_names:
             charge.cost = cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)

@@ -156,7 +156,7 @@ def plan_part(
     """
     level, seen = shard
     write: Write | None
-    if takers and (preferred := seen.preferred_slots(now_ms)):
+    if takers and (preferred := seen.preferred_slots(now_ms, level.shard)):
         takers = tuple([taker._replace(preferred=preferred) for taker in takers])
     if image is None:
         if level.shard_count > 1:

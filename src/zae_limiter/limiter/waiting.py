@@ -85,7 +85,7 @@ class Lines:
         cost: Mapping[str, int],
         max_wait_ms: int,
         attempt: Callable[[], Coroutine[Any, Any, Grant]],
-        look: Callable[[], Coroutine[Any, Any, object]],
+        look: Callable[[], Coroutine[Any, Any, Chain]],
         note_wait: Callable[[float], None],
     ) -> Grant:
         """Stand in line and ``attempt`` whenever it may fit, until the time is up.
@@ -124,7 +124,7 @@ class Lines:
         ticket: Ticket,
         chain: Chain,
         deadline_ms: int,
-        look: Callable[[], Coroutine[Any, Any, object]],
+        look: Callable[[], Coroutine[Any, Any, Chain]],
         note_wait: Callable[[float], None],
     ) -> None:
         """Wait while slots are raced for and none is there that this process should take.
@@ -133,14 +133,15 @@ class Lines:
         one stays free.
         """
         while (now_ms := self._clock.now_ms()) < deadline_ms:
-            raced = [seen for _, seen in chain.homes if seen.is_raced_for(now_ms) and not seen.has_preferred(now_ms)]
-            if not raced:
+            shards = list(chain.shards())
+            raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
+            if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
                 return
-            seconds = _LOOK_SECONDS - (now_ms - min(seen.seen_ms for seen in raced)) / 1000
+            seconds = _LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
             if seconds > 0:
                 await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
             else:
-                await look()
+                chain = await look()
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..core.bucket import MILLI
 from ..core.slots import SlotOwner, in_shard
 from .algebra import MISSING_OR_AT_MOST
-from .level import HOUR_END, HOUR_MS, attribute
+from .level import HOUR_END, HOUR_MS, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -172,13 +172,14 @@ def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
     return found
 
 
-def find_idle_slots(before: Image, image: Image, now_ms: int) -> list[tuple[str, int]]:
-    """Return the slots in a bucket, by limit and number, that are free in it and were so ``before``."""
+def find_idle_slots(before: Image, image: Image, now_ms: int, shard: int) -> list[tuple[str, int]]:
+    """Return the slots of a shard, by limit and number, that are free in ``image`` and were so ``before``."""
     early, late = (find_taken(each, now_ms) for each in (before, image))
     found = []
     for name in concurrency_limits(tuple(image)):
-        taken = {*early.get(name, ()), *late.get(name, ())}
-        found += [(name, number) for number in range(image[attribute(name, "cp")] // MILLI) if number not in taken]
+        taken, count = {*early.get(name, ()), *late.get(name, ())}, image.get(SHARDS, 1)
+        numbers = range(count - 1 - shard, image[attribute(name, "cp")] // MILLI, count)
+        found += [(name, number) for number in numbers if number not in taken]
     return found
 
 

@@ -153,20 +153,25 @@ class LastSeen:
         """Return whether races for slots were lost lately: those that come back are wanted by several processes."""
         return now_ms - self.raced_ms < _RACING_MS
 
-    def preferred_slots(self, now_ms: int) -> tuple[tuple[str, int], ...]:
-        """Return slots to take before others, the best at the end: own ones that were freed lately.
+    def preferred_slots(self, now_ms: int, shard: int) -> tuple[tuple[str, int], ...]:
+        """Return slots of a shard to take before others, the best at the end: own ones that were freed lately.
 
         Where others race for slots, before these the ones that were free for some time: nobody is about to take them.
         """
         freed = tuple(self.freed or ())
         if self.before is None or self.image is None or not self.is_raced_for(now_ms):
             return freed
-        return *find_idle_slots(self.before, self.image, now_ms), *freed
+        return *find_idle_slots(self.before, self.image, now_ms, shard), *freed
 
-    def has_preferred(self, now_ms: int) -> bool:
+    def has_freed(self, now_ms: int) -> bool:
+        """Return whether a slot that this process has freed was free when the bucket was last seen."""
+        taken = find_taken(self.image, now_ms) if self.freed else {}
+        return any(number not in taken.get(name, ()) for name, number in tuple(self.freed or ()))
+
+    def has_preferred(self, now_ms: int, shard: int) -> bool:
         """Return whether one of the preferred slots was free when the bucket was last seen."""
         taken = find_taken(self.image, now_ms)
-        return any(number not in taken.get(name, ()) for name, number in self.preferred_slots(now_ms))
+        return any(number not in taken.get(name, ()) for name, number in self.preferred_slots(now_ms, shard))
 
     def keep_freed(self, slots: Iterable[tuple[str, int]]) -> None:
         """Remember slots that were freed; the oldest ones are forgotten."""

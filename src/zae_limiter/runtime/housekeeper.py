@@ -29,6 +29,8 @@ class Housekeeper:
         self._condition = threading.Condition()
         self._due: dict[Chore, float] = {}
         self._doing: dict[Chore, threading.Thread] = {}
+        self._dropped: set[Chore] = set()
+        """Those that are being done for the last time."""
         self._thread: threading.Thread | None = None
         after_fork(self._forget)
 
@@ -46,9 +48,10 @@ class Housekeeper:
         """Drop a chore. If it is being done right now, wait for its end, unless it is the chore itself that asks."""
         with self._condition:
             self._due.pop(chore, None)
-            if self._doing.get(chore) is not threading.current_thread():
-                self._condition.wait_for(lambda: chore not in self._doing)
-            self._due.pop(chore, None)
+            if chore in self._doing:
+                self._dropped.add(chore)
+                if self._doing[chore] is not threading.current_thread():
+                    self._condition.wait_for(lambda: chore not in self._doing)
             self._condition.notify_all()
 
     def _work(self) -> None:
@@ -76,7 +79,10 @@ class Housekeeper:
             seconds = _PAUSE_SECONDS
         with self._condition:
             self._doing.pop(chore, None)
-            if seconds is not None:
+            if chore in self._dropped:
+                self._dropped.discard(chore)
+                self._due.pop(chore, None)
+            elif seconds is not None:
                 at = time.monotonic() + seconds
                 self._due[chore] = min(at, self._due.get(chore, at))
             self._condition.notify_all()
@@ -84,7 +90,7 @@ class Housekeeper:
     def _forget(self) -> None:
         """Start anew in a child process, where no thread of the parent runs."""
         self._condition = threading.Condition()
-        self._due, self._doing, self._thread = {}, {}, None
+        self._due, self._doing, self._dropped, self._thread = {}, {}, set(), None
 
 
 HOUSEKEEPER = Housekeeper()

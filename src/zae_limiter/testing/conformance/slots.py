@@ -19,10 +19,11 @@ from .room import beside, new_limiter
 from .traffic import RESOURCE, Boom, host
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ...limiter.lease import Lease
     from ...limiter.limiter import RateLimiter
+    from ...records.algebra import Committed, Conflict, Write
     from ..harness import Harness
     from .traffic import Host
 
@@ -48,6 +49,19 @@ async def _counted(harness: Harness) -> tuple[RateLimiter, FaultyStore]:
     """Return a limiter over a store that counts its calls."""
     store, first = FaultyStore(harness.store()), await new_limiter(harness)
     return harness.limiter(harness.repository(store, namespace=first.repository.namespace)), store
+
+
+class _Overtaken(FaultyStore):
+    """A store before whose next commit something else happens."""
+
+    before: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        """Commit to the store inside, late."""
+        before, self.before = self.before, None
+        if before is not None:
+            await before()
+        return await super().commit(writes, timeout=timeout)
 
 
 # Law 9, as a property.
@@ -301,6 +315,36 @@ async def fences(harness: Harness) -> None:
 
 
 @check
+async def late_writes(harness: Harness) -> None:
+    """A renewal or a release that arrives when somebody else has the slot changes nothing."""
+    for ends in (False, True):
+        first = await new_limiter(harness)
+        store = _Overtaken(harness.store())
+        stale = harness.limiter(harness.repository(store, namespace=first.repository.namespace), timeout=3_600)
+        await first.set_system_defaults([Limit.concurrent("parallel", 1, ttl=60), RATE])
+        lease = await _take(stale)
+        harness.clock.advance(21)
+        successors: list[Lease] = []
+
+        async def succeed(taken: list[Lease] = successors, limiter: RateLimiter = first) -> None:
+            harness.clock.advance(60)
+            taken.append(await _take(limiter))
+
+        store.before = succeed
+        await (lease.exit() if ends else stale.renew_slots())
+        true(lease.lost, "it is told that it has lost its slot")
+        await _refused(beside(harness, first))
+        harness.clock.advance(50)
+        await first.renew_slots()
+        await lease.exit()
+        harness.clock.advance(50)
+        true(not successors[0].lost, "the successor has it still")
+        await _refused(first)
+        await successors[0].exit()
+        same((await first.available("key", RESOURCE))["parallel"], 1, "and has freed it")
+
+
+@check
 async def failed_calls(harness: Harness) -> None:
     """A block that raises gives back its slot and its tokens; a settlement rides on the write that frees the slot."""
     limiter, store = await _counted(harness)
@@ -334,6 +378,7 @@ async def calls(harness: Harness) -> None:
     for lease in leases:
         await lease.exit()
     same(dict(store.calls - before), {"commit": 6}, "six ends")
+    harness.clock.advance(21)
     await limiter.renew_slots()
     same(dict(store.calls - before), {"commit": 6}, "nothing is left to renew")
 

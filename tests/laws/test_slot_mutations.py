@@ -1,0 +1,57 @@
+"""The checks of slots have teeth: every small change of how they are taken, held and freed makes one of them fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.test_mutations import Mutation, check_killed
+
+AT_MOST = "slots.at_most_so_many"
+TOKENS = "slots.taken_with_tokens_all_or_nothing"
+NAMED = "slots.named_slots"
+PROMISE = "slots.the_promised_moment"
+RENEWED = "slots.renewed_while_held"
+LATE = "slots.late_writes"
+CALLS = "slots.calls"
+CHANGED = "slots.changed_live"
+FLOORS = "slots.floors_and_soft_limits"
+LEVELS = "slots.hierarchies"
+HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)"
+
+MUTATIONS = [
+    # Which slots are free.
+    Mutation("core.slots.SlotLimit._bound", "if most - above >= bound", "if True", CHANGED),
+    Mutation("core.slots.SlotLimit._bound", "max(0, bound)", "bound + 1", AT_MOST),
+    Mutation("core.slots.SlotLimit.find_free", "self.slots - self.least", "self.slots", FLOORS),
+    Mutation("core.slots.SlotLimit.find_beyond", "2 * self.slots + _MORE_SOFT", "self.slots", FLOORS),
+    Mutation("records.slots.find_taken", "image[attr] > now_ms", "image[attr] >= now_ms", PROMISE),
+    Mutation("records.slots.find_taken", "image[attr] > now_ms", "True", PROMISE),
+    # Taking.
+    Mutation("records.slots.take_slots", "guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))", "pass", AT_MOST),
+    Mutation("records.slots.take_slots", "MISSING_OR_AT_MOST, now_ms", "MISSING_OR_AT_MOST, now_ms + 99_000", AT_MOST),
+    Mutation("records.slots.take_slots", "return None", "continue", AT_MOST),
+    Mutation("records.slots.take_slots", "now_ms + limit.ttl_ms", "now_ms + limit.ttl_ms + 1", PROMISE),
+    Mutation("records.slots.take_slots", "min(count, len(free))", "1", NAMED),
+    Mutation("limiter.engine.Engine.take", "if chain.slot_names and holder is not None", "if False", TOKENS),
+    # Renewing.
+    Mutation("records.slots.renew_slots", "slot.renewed_until(now_ms)", "slot.until_ms", RENEWED),
+    Mutation("records.slots.renew_slots", "for slot in slots for attr in", "for slot in slots[:0] for attr in", LATE),
+    Mutation("records.slots.TakenSlot.renewed_until", "min(until_ms, self.last_ms)", "until_ms", RENEWED),
+    Mutation("records.slots.TakenSlot.is_ours", "image.get(self.fence_attr) == self.fence and", "", LATE),
+    Mutation("limiter.holding.Holdings.hold", HOLD, "pass", RENEWED),
+    Mutation("limiter.holding.Holdings.renew_due", "record.due_ms <= now_ms", "False", RENEWED),
+    Mutation("limiter.holding.Holdings._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED),
+    # Freeing.
+    Mutation(
+        "records.slots.release_slots", "SlotChanges(guards, put, add, remove)", "SlotChanges((), put, add)", TOKENS
+    ),
+    Mutation("records.slots.release_slots", "guards += ((slot", "_ = ((slot", LATE),
+    Mutation("limiter.holding.Holdings.let_go", "record.slots.pop(slot, None)", "pass", CALLS),
+    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here:", TOKENS),
+    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if slots and not parts:", LEVELS),
+]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_killed(mutation, monkeypatch)
