@@ -234,7 +234,7 @@ def test_what_nobody_can_end_any_more_is_not_renewed(forgotten: bool) -> None:
     before = store.calls["commit"]
     for _ in range(3):
         clock.advance(20)
-        limiter._holdings.renew_in_thread(None)
+        limiter._holdings._renew_in_thread()
     loop.close()
     assert store.calls["commit"] == before
     assert (lease is None) is forgotten

@@ -104,7 +104,7 @@ class Renewal:
 
     def __call__(self) -> float | None:
         """Renew what is due. Return the seconds until more is; None if there is nothing any more."""
-        return self.holdings.renew_in_thread(self.scope)
+        return self.holdings._renew_in_thread(self.scope)
 
 
 class Holdings:
@@ -194,7 +194,7 @@ class Holdings:
         """Whether only the event loops of the leases can use the store."""
         return not (self._in_place or isinstance(self._store, ServesThreads))
 
-    def renew_in_thread(self, scope: object) -> float | None:
+    def _renew_in_thread(self, scope: object = None) -> float | None:
         """Renew what is due of the leases of an event loop, or of all, in a thread of the housekeeper's.
 
         Return the seconds until more is due; None if nothing is held, or nothing is renewed any more.
