@@ -365,4 +365,4 @@ class Holdings:
         message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
         tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
         self._observers.tell("on_slot_lost", SlotLost(*slot.owner))
-        self._observers.call_back("on_lost", lease.tell_lost)
+        lease.tell_lost()

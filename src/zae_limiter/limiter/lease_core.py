@@ -277,7 +277,7 @@ class LeaseCore:
         if on_lost == CANCEL:
             caller.cancel(lambda: self._open)
         elif callable(on_lost):
-            caller.call(partial(on_lost, self))
+            caller.call(partial(self._limiter._observers.call_back, "on_lost", partial(on_lost, self)))
 
     def _has_cancelled(self, error: BaseException | None) -> bool:
         """Return whether ``error`` is a cancellation because a slot was lost, and for no other reason; undo it."""
