@@ -27,8 +27,6 @@ MAX_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: no later one has a date."""
 _MOST_MS = 250_000_000_000_000
 """How far from 1970 an instant may be for which a schedule is asked: it has a date in every time zone, also before."""
-
-
 MAX_SLOTS = 10_000
 """Most slots of a concurrency limit."""
 MAX_TTL_SECONDS = 86_400
@@ -445,11 +443,8 @@ class Limit:
             data["alerts"] = list(self.alerts)
         if self.schedule:
             data["schedule"] = [entry.to_dict() for entry in self.schedule]
-        if self.ttl:
-            data["ttl"] = self.ttl
-        if self.max_hold:
-            data["max_hold"] = self.max_hold
-        return data
+        slots = {"ttl": self.ttl, "max_hold": self.max_hold}
+        return data | {field: seconds for field, seconds in slots.items() if seconds}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:

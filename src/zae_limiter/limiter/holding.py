@@ -1,8 +1,9 @@
 """Holding slots: those that the leases of one limiter have are renewed until the leases end.
 
 A slot is taken for a time to live. After a third of that all slots in one record are renewed by one write, whatever the
-number of leases. Slots of a lease that was forgotten (nobody refers to it any more, or its event loop was closed) are
-left to expire. A child process renews and frees nothing of its parent's.
+number of leases. That is done in a thread; where only event loops can use the store, in those of the leases, each of
+which is waited for on its own. Slots of a lease that was forgotten (nobody refers to it any more, or its event loop was
+closed) are left to expire. A child process renews and frees nothing of its parent's.
 """
 
 from __future__ import annotations
@@ -82,15 +83,28 @@ class HeldRecord:
         """The shortest time to live among the slots."""
         return min([slot.ttl_ms for slot in tuple(self.slots)], default=MILLI)
 
-    def scopes(self) -> set[object]:
-        """Return the event loops of the leases."""
+    def callers(self) -> dict[object, Caller]:
+        """Return by event loop one who has a lease there."""
         leases = [ref() for ref in tuple(self.slots.values())]
-        return {lease.caller.scope for lease in leases if lease is not None and lease.caller is not None}
+        callers = [lease.caller for lease in leases if lease is not None and lease.caller is not None]
+        return {caller.scope: caller for caller in callers}
 
     def wait(self, now_ms: int, often: int) -> None:
         """Be due so often within the shortest time to live, and when the first slot ends that cannot be renewed."""
         ends = [slot.until_ms for slot in tuple(self.slots)]
         self.due_ms = min([now_ms + self.shortest_ttl_ms // often, *ends])
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A chore: renewing what is due of the leases of one event loop; without a ``scope``, of all leases."""
+
+    holdings: Holdings
+    scope: object = None
+
+    def __call__(self) -> float | None:
+        """Renew what is due. Return the seconds until more is; None if there is nothing any more."""
+        return self.holdings._renew_in_thread(self.scope)
 
 
 class Holdings:
@@ -106,6 +120,8 @@ class Holdings:
         """The record of each slot."""
         self._thread_store: Store | None = None
         self._closed = False
+        self._in_place = store.capabilities.instant or not backend.runtime.can_cancel
+        """Whether threads can use the store as it is."""
         self._most_renewed = MOST_RENEWED if store.capabilities.partition_writes else None
         protect(self._lock)
         after_fork(self._forget)
@@ -122,8 +138,8 @@ class Holdings:
             held.update([SlotOwner(level.entity_id, level.resource, slot.limit_name) for slot in tuple(record.slots)])
         return held
 
-    def hold(self, lease: SlotHolder, grant: Grant) -> bool:
-        """Renew the slots that a grant has taken for a lease, until they are let go. Return whether there are any."""
+    def hold(self, lease: SlotHolder, grant: Grant) -> None:
+        """Renew the slots that a grant has taken for a lease, until they are let go."""
         found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
         for part, image in found:
             taken = find_taken(image, grant.now_ms)
@@ -131,7 +147,6 @@ class Holdings:
                 slot.in_flight = len(taken.get(slot.limit_name, ()))
             due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
             self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)
-        return bool(found)
 
     def let_go(self, slots: Iterable[TakenSlot]) -> None:
         """Renew slots no more."""
@@ -146,7 +161,8 @@ class Holdings:
     def close(self) -> None:
         """Renew nothing any more: slots of leases that are still open come back within their time to live."""
         self._closed = True
-        HOUSEKEEPER.cancel(self._renew_in_thread)
+        for scope in {None, *(scope for record in self._find_records(None) for scope in record.callers())}:
+            HOUSEKEEPER.cancel(Renewal(self, scope))
         store, self._thread_store = self._thread_store, None
         if store is not None:
             run(store.close())
@@ -159,8 +175,8 @@ class Holdings:
             record.due_ms = min(record.due_ms, due_ms)
             record.slots |= slots
             self._places |= dict.fromkeys(slots, record)
-        if not self._closed:
-            HOUSEKEEPER.schedule(self._renew_in_thread, self._seconds_until(due_ms))
+        for scope in record.callers() if self._needs_loops else (None,):
+            HOUSEKEEPER.schedule(Renewal(self, scope), self._seconds_until(due_ms))
 
     def _seconds_until(self, instant_ms: int) -> float:
         return max(0, instant_ms - self._backend.clock.now_ms()) / MILLI
@@ -173,53 +189,59 @@ class Holdings:
 
     # Renewing.
 
-    def _renew_in_thread(self) -> float | None:
-        """Renew what is due, in the housekeeper's thread. Return the seconds until more is due; None if nothing is."""
-        store = self._find_thread_store()
-        if store is not None:
-            run(self.renew_due(store, BlockingRuntime()))
+    @property
+    def _needs_loops(self) -> bool:
+        """Whether only the event loops of the leases can use the store."""
+        return not (self._in_place or isinstance(self._store, ServesThreads))
+
+    def _renew_in_thread(self, scope: object = None) -> float | None:
+        """Renew what is due of the leases of an event loop, or of all, in a thread of the housekeeper's.
+
+        Return the seconds until more is due; None if nothing is held, or nothing is renewed any more.
+        """
+        if self._closed:
+            return None
+        if scope is None:
+            run(self.renew_due(self._find_thread_store(), BlockingRuntime()))
         else:
-            self._renew_in_loop()
-        due_ms = min([record.due_ms for record in tuple(self._records.values())], default=None)
+            self._renew_in_loop(scope)
+        due_ms = min([record.due_ms for record in self._find_records(scope)], default=None)
         return None if due_ms is None else self._seconds_until(due_ms)
 
-    def _find_thread_store(self) -> Store | None:
-        """Return a store that this thread can use; None if only an event loop can use it."""
-        if self._store.capabilities.instant or not self._backend.runtime.can_cancel:
+    def _find_thread_store(self) -> Store:
+        """Return a store that this thread can use."""
+        if self._in_place or not isinstance(self._store, ServesThreads):
             return self._backend.store
-        if self._thread_store is None and isinstance(self._store, ServesThreads):
+        if self._thread_store is None:
             store = self._store.for_threads()
             if isinstance(store, Preparable):
                 run(store.prepare())
             self._thread_store = store
         return self._thread_store
 
-    def _renew_in_loop(self) -> None:
-        """Renew what is due in the event loops of the leases, side by side, and wait for it."""
-        callers: dict[object, Caller] = {}
-        for record in tuple(self._records.values()):
-            for lease in [ref() for ref in tuple(record.slots.values())]:
-                if lease is not None and lease.caller is not None and not lease.is_forsaken:
-                    callers.setdefault(lease.caller.scope, lease.caller)
-        self._drop_expired(tuple(self._records.values()))
-        works = [self._renew_by(caller) for caller in callers.values()]
-        run(BlockingRuntime().run_together(works))
-
-    async def _renew_by(self, caller: Caller) -> None:
-        """Renew what is due of the leases of one event loop, in it; if it is blocked, it is tried again soon."""
-        backend, due = self._backend, self._find_due(caller.scope)
+    def _renew_in_loop(self, scope: object) -> None:
+        """Renew what is due of the leases of an event loop, in it; if it is blocked, this is tried again soon."""
+        self._drop_expired(self._find_records(scope))
+        due = self._find_due(scope)
+        callers = [record.callers().get(scope) for record in due]
+        caller = next((caller for caller in callers if caller is not None), None)
+        if caller is None:
+            return
+        backend = self._backend
         seconds = min([backend.timeout, *(record.shortest_ttl_ms / _RENEWALS / MILLI for record in due)])
         try:
-            caller.run(partial(self.renew_due, backend.store, backend.runtime, caller.scope), seconds)
+            caller.run(partial(self.renew_due, backend.store, backend.runtime, scope), seconds)
         except TimeoutError as error:
-            self._note_failure(error, due)
+            self._note_failure(error, self._find_due(scope))
 
-    def _find_due(self, scope: object = None) -> list[HeldRecord]:
-        """Return the records that are due, the most urgent first; with a scope only those with leases of it."""
+    def _find_records(self, scope: object) -> list[HeldRecord]:
+        """Return the records with leases of an event loop; all of them without one."""
+        return [each for each in tuple(self._records.values()) if scope is None or scope in each.callers()]
+
+    def _find_due(self, scope: object) -> list[HeldRecord]:
+        """Return the records with leases of an event loop, or of any, that are due, the most urgent first."""
         now_ms = self._backend.clock.now_ms()
-        due = [record for record in tuple(self._records.values()) if record.due_ms <= now_ms]
-        if scope is not None:
-            due = [record for record in due if scope in record.scopes()]
+        due = [record for record in self._find_records(scope) if record.due_ms <= now_ms]
         return sorted(due, key=lambda record: record.due_ms)
 
     def _note_failure(self, error: Exception, records: Iterable[HeldRecord]) -> None:
@@ -248,6 +270,10 @@ class Holdings:
         """Renew the slots of a record, and say when it is due again. Never raises but for an interrupt."""
         seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
         now_ms = self._backend.clock.now_ms()
+        with self._lock:
+            if record.due_ms > now_ms:  # it was begun in another event loop
+                return
+            record.wait(now_ms, _RETRIES)
         try:
             await self._renew(record, store, self._backend.deadline(min(self._backend.timeout, seconds)))
         except Exception as error:

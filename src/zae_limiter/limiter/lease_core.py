@@ -263,8 +263,9 @@ class LeaseCore:
 
     def _hold(self, grant: Grant) -> None:
         """Keep the slots of a grant until the lease ends, which then has something to write."""
-        if grant.parts is not None and self._limiter._holdings.hold(self, grant):
+        if grant.holds_slots:
             self.caller = self.caller or self._limiter._backend.runtime.caller()
+            self._limiter._holdings.hold(self, grant)
             self._delta = self._delta or {}
 
     def tell_lost(self) -> None:
