@@ -15,7 +15,6 @@ from .core.reports import (
     CacheStats as CacheStats,
     Credit as Credit,
     EntityCapacity as EntityCapacity,
-    InFlight as InFlight,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
     Load as Load,
@@ -23,11 +22,10 @@ from .core.reports import (
     SlotState as SlotState,
     Status as Status,
     Survey as Survey,
-    UsageSnapshot as UsageSnapshot,
-    UsageSummary as UsageSummary,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
 from .core.stack_options import StackOptions as StackOptions
+from .core.usage import InFlight as InFlight, UsageSnapshot as UsageSnapshot, UsageSummary as UsageSummary
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ..core.reports import UsageSnapshot
+from ..core.usage import UsageSnapshot
 from ..records.usage import window_of
 from .output import encodable, open_console, print_text
 

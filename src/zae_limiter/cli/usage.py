@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..core.errors import ResourceDisabled, ValidationError
-from ..core.reports import InFlight, UsageSnapshot
+from ..core.usage import InFlight, UsageSnapshot
 from ..records.usage import WINDOWS
 from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.errors import ZAELimiterError
+from ..core.errors import ValidationError, ZAELimiterError
 from ..core.values import AuditAction
 from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, tell
 from ..stores.bounded import BoundedMap
@@ -29,6 +29,8 @@ class Announcer:
     """Announces what became of limits by writes that were committed: records, logs and tells it."""
 
     def __init__(self, backend: Backend, observers: Observers, on_alert: Callable[[Alert], None] | None) -> None:
+        if on_alert is not None and not callable(on_alert):
+            raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
         self._backend = backend
         self._observers = observers
         self._on_alert = on_alert

@@ -261,9 +261,7 @@ class Engine:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
-                self._learn_loss(chain, outcome, chosen, now_ms)
-                if chain.slot_names and lost > 1:
-                    await self._back_off(lost, deadline)
+                await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
             for part in self._learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
@@ -322,8 +320,10 @@ class Engine:
             chosen.share(grant)
         return crossing
 
-    def _learn_loss(self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int) -> None:
-        """Keep the images of a lost race, and which limits others are writing at this moment.
+    async def _learn_loss(
+        self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int, lost: int, deadline: Deadline
+    ) -> None:
+        """Keep the images of a lost race, and which limits others are writing at this moment. Back off from slots.
 
         Whoever did not know the bucket has lost to nobody: it may have been there for long.
         """
@@ -335,6 +335,8 @@ class Engine:
                 seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
                 if part.slots:
                     seen.raced_ms = now_ms
+        if chain.slot_names and lost > 1:
+            await self._back_off(lost, deadline)
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline

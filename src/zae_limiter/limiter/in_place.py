@@ -104,8 +104,7 @@ class InPlace:
         except KeyError:  # a name that is no limit, as `Engine.take` will say
             return None
         if after is None:
-            entries = level.token_limits
-            is_rare = level.scheduled or entries.soft or entries.watched or len(limits) < len(level.limits)
+            is_rare = level.scheduled or level.token_limits.has_more or len(limits) < len(level.limits)
             if is_rare or not cost.keys() <= limits.keys():
                 return None  # it takes more than these numbers to decide
             seen.seen_ms = now_ms

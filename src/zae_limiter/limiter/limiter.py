@@ -100,13 +100,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
-        can_cancel = self._backend.runtime.can_cancel
-        able = self._backend.store.capabilities
-        self._options = OptionChecks(able, on_unavailable, self._timeout, atomic, on_lost, can_cancel=can_cancel)
+        self._options = OptionChecks(self._backend, on_unavailable, self._timeout, atomic, on_lost)
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
-        if on_alert is not None and not callable(on_alert):
-            raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
         self._holdings = Holdings(self._backend, self.repository.store, self._observers)
@@ -219,8 +215,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line."""
-        options, availability = lease._options, self._availability
-        holder = options.holder if cost is lease._cost else None
+        options, availability, holder = lease._options, self._availability, _find_holder(lease, cost)
         if self._observers.all and self._in_place is not None and cost is lease._cost:
             taken = self._in_place.take(lease)  # else the lease has tried it
             if taken is not None:
@@ -273,7 +268,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     ) -> Grant:
         """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
         options = lease._options
-        holder = options.holder if cost is lease._cost else None
+        holder = _find_holder(lease, cost)
         if not self._speculative:
             chain = await self._engine.look(chain, deadline)
         whole = cost if holder is None else chain.complete(cost)
@@ -333,3 +328,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _find_holder(lease: LeaseCore, cost: Mapping[str, int]) -> str | None:
+    """Return the name with which a lease takes slots; None for what it consumes besides, which takes none by itself."""
+    return lease._options.holder if cost is lease._cost else None

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..core.limit import Limit
-    from ..core.values import BackendCapabilities, OnUnavailable
+    from ..core.values import OnUnavailable
+    from ..repository.backend import Backend
 
     OnLost: TypeAlias = Literal["cancel"] | Callable[[Any], object]
 
@@ -45,17 +46,15 @@ class OptionChecks:
 
     def __init__(
         self,
-        able: BackendCapabilities,
+        backend: Backend,
         on_unavailable: OnUnavailable | str | None,
         timeout: float,
         atomic: bool,
         on_lost: OnLost | None,
-        *,
-        can_cancel: bool,
     ) -> None:
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        self._able = able
-        self._can_cancel = can_cancel
+        self._able = backend.store.capabilities
+        self._can_cancel = backend.runtime.can_cancel
         on_lost = self._check_on_lost(on_lost)
         self.usual = AcquireOptions(None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, plain=True)
 

@@ -17,7 +17,7 @@ from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import Taker, taken_slots
+from ..records.slots import Taker, taken_slots, with_taken
 from ..records.watching import watch
 
 if TYPE_CHECKING:
@@ -156,12 +156,10 @@ def plan_part(
     """
     level, seen = shard
     write: Write | None
-    if takers and (preferred := seen.preferred_slots(now_ms, level.shard)):
-        takers = tuple([taker._replace(preferred=preferred) for taker in takers])
+    takers = _prefer(takers, shard, now_ms) if takers else ()
     if image is None:
-        if level.shard_count > 1:
-            return None
-        write = charging.first_charge(level, cost, now_ms, grants, next(serials), takers)
+        is_whole = level.shard_count == 1
+        write = charging.first_charge(level, cost, now_ms, grants, next(serials), takers) if is_whole else None
         if write is None:
             return None
         write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
@@ -169,11 +167,13 @@ def plan_part(
         return Part(shard, cost, write, (), grants, alerts=alerts, slots=slots, takers=takers)
     limits = seen.limits(level, image, now_ms)
     if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
-        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits, takers)
+        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
         raise Outdated
     else:
-        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits, takers)
+        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
+    if write is not None and takers:
+        write = with_taken(level, image, write, takers, now_ms, grants)
     if write is None:
         return None
     write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
@@ -183,6 +183,12 @@ def plan_part(
     lots = spent_lots(write.add) if CREDITS in image else ()
     slots = taken_slots(level, write.put) if takers else ()
     return Part(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
+
+
+def _prefer(takers: tuple[Taker, ...], shard: LevelShard, now_ms: int) -> tuple[Taker, ...]:
+    """Return takers with the slots of a shard that they take before others."""
+    preferred = shard.seen.preferred_slots(now_ms, shard.level.shard)
+    return tuple([taker._replace(preferred=preferred) for taker in takers]) if preferred else takers
 
 
 def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:

@@ -12,6 +12,7 @@ from ..records import bucket, ledger, settlement, usage
 from ..records.algebra import Committed, Write
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
+from ..records.slots import with_freed
 from ..records.watching import watch
 from ..repository.last_seen import Return
 from ..runtime.retries import tries
@@ -116,9 +117,10 @@ class SettlementPart(NamedTuple):
             name: seen.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
             for name, order in charge.orders.items()
         }
-        changes = self.changes if self.delta or self.slots else 0
-        given_back = (self.more_back, made_up, self.lots, self.slots)
-        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, *given_back)
+        changes = self.changes if self.delta else 0
+        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
+        if self.slots:
+            made = made._replace(write=with_freed(level, image, made.write, self.slots, now_ms, self.changes))
         if not level.token_limits.watched:
             return made
         write, alerts = watch(level, image, made.write, now_ms)

@@ -227,12 +227,11 @@ def charge(
     contention: Contention = ALONE,
     changes: int = 1,
     spends_credits: bool = True,
-    takers: Sequence[Taker] = (),
 ) -> Write | None:
-    """Return the write that takes ``cost`` from the bucket last seen as ``image``; None if it does not fit.
+    """Return the write that takes tokens from the bucket last seen as ``image``; None if they are not there.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
-    allowance does not have is taken from credits if ``spends_credits``. ``takers`` are those for whom slots are taken.
+    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.with_taken`.
     """
     guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
     put: dict[str, Any] = {}
@@ -252,12 +251,6 @@ def charge(
         if (guard := draw(limit, tokens, need, now_ms, put, add)) is None:
             return None
         guards.append(guard)
-    remove: tuple[str, ...] = ()
-    if level.slot_limits and takers:
-        if (slots := take_slots(level, image, takers, now_ms)) is None:
-            return None
-        guards, remove = [*guards, *slots.guards], slots.remove
-        put, add = put | slots.put, add | slots.add
     if add and now_ms > image[NEWEST]:
         put[NEWEST] = now_ms
     if add and level.usage_days:
@@ -268,7 +261,7 @@ def charge(
         expires_ms = NEVER if TTL in image else None
     elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
         expires_ms = None  # it stays as it is
-    return new_write((level.key, tuple(guards), put, add, remove, expires_ms, False, image))
+    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
 def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -> tuple[AnchoredLimit, int]:

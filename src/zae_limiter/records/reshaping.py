@@ -15,16 +15,15 @@ from .bucket import carry_over, full_at, latest_instant, stored_names, stored_ru
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
-from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, take_slots
+from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ..core.borders import Carried
     from ..core.bucket import Rule
     from ..core.credit import HeldLots
     from .algebra import Key
-    from .slots import Taker
 
 Draft: TypeAlias = tuple[list[tuple[str, str, Any]], dict[str, Any], dict[str, int]]
 """The guards, puts and adds of a write that is being put together."""
@@ -37,19 +36,19 @@ def reshape(
     now_ms: int,
     changes: int = 1,
     spends_credits: bool = True,
-    takers: Sequence[Taker] = (),
 ) -> Write | None:
-    """Return the write that moves the bucket to the limits in force and takes ``cost``; None if it does not fit.
+    """Return the write that moves the bucket to the limits in force and takes tokens; None if they are not there.
 
     The anchor strictly grows, so that whoever still holds the old one loses the race and looks again. Credit and slots
     that have expired are dropped; what an allowance does not have is taken from credits if ``spends_credits``.
-    ``takers`` are those for whom slots are taken.
+    Slots are taken by `slots.with_taken`.
     """
-    rf, has_lots = image[ANCHOR], CREDITS in image and spends_credits and not level.bypassed
-    now_ms = latest_instant(image, now_ms)
-    anchor = max(now_ms, rf + 1)
+    now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
+    anchor = max(now_ms, image[ANCHOR] + 1)
+    slots = _reshape_slots(level, image, now_ms)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade}
+    guards += slots.guards
+    put = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade, **slots.put}
     add: dict[str, int] = {}
     if level.parent_id is not None:
         put["parent_id"] = level.parent_id
@@ -60,36 +59,29 @@ def reshape(
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[entry.ws] = entry.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if has_lots else ()
-        change = None
-        if old is not None and name in level.scheduled:
-            change = carry_over(level, image, name, old, entry.rule, now_ms)
+        known = old if name in level.scheduled else None
+        change = None if known is None else carry_over(level, image, name, known, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
     for name in stored_names(image) - {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}:
         add |= _move_limit(image, name, stored_rule(image, name, level.shard), anchor)
-    if (slots := _reshape_slots(level, image, takers, now_ms)) is None:
-        return None
-    guards, put, add = [*guards, *slots.guards], put | slots.put, add | slots.add
     if level.usage_days and level.charges(cost):
         add[CHANGES] = changes
     if level.partition_writes:
         put.update(pressure.moved_attributes(level, image, now_ms, anchor))
     gone = tuple(attr for entry in level.token_limits.values() for attr in entry.unused if attr in image)
-    remove = gone if level.parent_id is not None else ("parent_id", *gone)
-    remove += (*drop_expired(image, put, now_ms), *slots.remove)
+    orphaned = () if level.parent_id is not None else ("parent_id",)
+    remove = (*orphaned, *gone, *drop_expired(image, put, now_ms), *slots.remove)
     write = Write(level.key, tuple(guards), put, add, remove, now_ms + level.lifetime_ms, seen=image)
     return keep_in_debt(level, image, write)
 
 
-def _reshape_slots(level: Level, image: Image, takers: Sequence[Taker], now_ms: int) -> SlotChanges | None:
-    """Return what a reshape as of ``now_ms`` does to slots; None if there are too few for the ``takers``."""
+def _reshape_slots(level: Level, image: Image, now_ms: int) -> SlotChanges:
+    """Return what a reshape as of ``now_ms`` does to concurrency limits and to slots that have expired."""
     if SLOTS not in image and not level.slot_limits:
         return SlotChanges((), {}, {})
-    taken = take_slots(level, image, takers, now_ms)
-    if taken is None:
-        return None
     stated = SlotChanges((), shapes_for(level, image), {}, drop_other_kind(level, image))
-    return taken.merge(stated).merge(drop_expired_slots(image, now_ms))
+    return stated.merge(drop_expired_slots(image, now_ms))
 
 
 def _reshape_limit(

@@ -15,15 +15,13 @@ from .charging import create
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
 from .lots import parse_lot
 from .reshaping import keep_in_debt
-from .slots import release_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from .level import Level
-    from .slots import TakenSlot
 
 _NOTHING: dict[str, int] = {}
 
@@ -103,7 +101,6 @@ def settle(
     more_back: Mapping[str, int] = _NOTHING,
     made_up: Mapping[str, int] = _NOTHING,
     lots: SpentLots = (),
-    slots: Sequence[TakenSlot] = (),
 ) -> SettlementWrite:
     """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
 
@@ -113,7 +110,7 @@ def settle(
     only the consumption is counted. ``more_back`` is given back besides, without being taken off the consumption.
     ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
     settlement counts for: below 0 where grants are undone that nobody was given. ``lots`` is the part of what is given
-    back that goes to credits, ``slots`` are those that come back.
+    back that goes to credits. Slots are freed by `slots.with_freed`.
     """
     draft = SettlementDraft(level, image, charge)
     instant = max(latest_instant(image, now_ms), charge.instant_ms)
@@ -137,16 +134,11 @@ def settle(
         back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
         if back:
             draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
-    freed = release_slots(image, slots, now_ms, counts=changes > 0)
-    draft.guards += freed.guards
-    draft.put |= freed.put
-    draft.add |= freed.add
     if level.usage_days and HOUR_END in image and draft.add:
         draft.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, draft.put, draft.add)
-    expires_ms = now_ms + level.lifetime_ms
-    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, freed.remove, expires_ms, seen=image)
+    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
     return SettlementWrite(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
 
 
@@ -154,7 +146,7 @@ class SettlementDraft:
     """A settlement that is being put together, limit by limit."""
 
     def __init__(self, level: Level, image: Image, charge: Charge) -> None:
-        self._slots = level.token_limits
+        self._token_limits = level.token_limits
         self._image = image
         self._charge = charge
         self._is_same_bucket = image.get(MADE, 0) == charge.made
@@ -171,7 +163,7 @@ class SettlementDraft:
         if not self._is_same_bucket and name in charge.after:
             as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
             amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-        ov = self._slots[name].ov if name in self._slots else ""
+        ov = self._token_limits[name].ov if name in self._token_limits else ""
         attributes = (tk, attribute(name, "tc"), attribute(name, "hi"))
         limit = AnchoredLimit.of(rule, image[ANCHOR], attributes, 0, as_of_ms, ov)
         self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))

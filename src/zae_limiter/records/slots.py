@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
 from ..core.slots import SlotOwner, in_shard
-from .algebra import MISSING_OR_AT_MOST
-from .level import HOUR_END, HOUR_MS, SHARDS, attribute
+from .algebra import MISSING_OR_AT_MOST, Write
+from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -258,6 +258,11 @@ class SlotChanges(NamedTuple):
         put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms)}
         return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
 
+    def applied_to(self, write: Write) -> Write:
+        """Return a write to the bucket with these changes besides its own."""
+        whole = SlotChanges(write.guards, {**write.put}, {**write.add}, write.remove).merge(self)
+        return write._replace(guards=whole.guards, put=whole.put, add=whole.add, remove=whole.remove)
+
     def merge(self, more: SlotChanges) -> SlotChanges:
         """Return the changes with others besides; what is put is not removed."""
         put = {**self.put, **more.put}
@@ -303,6 +308,23 @@ def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_m
             if limit.least and (tn := attribute(name, "tn")) in image:
                 changes = changes._replace(guards=(*changes.guards, (tn, "=", image[tn])))
     return changes
+
+
+def with_taken(
+    level: Level, image: Image, write: Write, takers: Sequence[Taker], now_ms: int, changes: int
+) -> Write | None:
+    """Return a write that takes tokens, also taking slots for the ``takers``; None if there are too few.
+
+    ``changes`` is how many grants it counts for, if it takes no tokens at all.
+    """
+    now_ms = write.put.get(NEWEST, now_ms)
+    taken = take_slots(level, image, takers, now_ms)
+    if taken is None:
+        return None
+    if not write.add and taken.add:
+        taken.put[NEWEST] = max(now_ms, image[NEWEST])
+        taken.add.update({CHANGES: changes} if level.usage_days else {})
+    return taken.applied_to(write)
 
 
 def _drop_above(limit: SlotLimit, image: Image, now_ms: int) -> SlotChanges:
@@ -366,6 +388,16 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
         guards += note_peaks(image, slots, now_ms, put)
     remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
     return SlotChanges(guards, put, add, remove)
+
+
+def with_freed(
+    level: Level, image: Image, write: Write, slots: Sequence[TakenSlot], now_ms: int, changes: int
+) -> Write:
+    """Return a write that settles tokens, also freeing slots. ``changes`` is what it counts for, as of `settle`."""
+    freed = release_slots(image, slots, now_ms, counts=changes > 0)
+    if level.usage_days and HOUR_END in image and freed.add:
+        freed.add[CHANGES] = changes
+    return freed.applied_to(write)
 
 
 def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:

@@ -65,7 +65,8 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         **pressure.initial_attributes(level, anchor),
     }
     both[MADE] = image.get(MADE, rf * MILLI)
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count)]
+    moved = move_slots(level.at(level.shard, count), sibling, image)
+    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count), *moved.guards]
     put: dict[str, Any] = dict(both)
     add: dict[str, int] = {}
     born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
@@ -87,11 +88,7 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         born |= {attr: image[attr] for field in ("ca", "ws") if (attr := attribute(name, field)) in image}
         born[cr] = credited - credited // 2 - between(whole.share(sibling.shard, 2 * count), anchor, now_ms)
         born |= {tk: gift, tc: 0, hi: upper_draws + _UPPER_DRAWS}
-    moved = move_slots(level.at(level.shard, count), sibling, image)
-    guards += moved.guards
-    born |= moved.born
-    kept = NEVER if TTL in image else None
     return [
-        Write(level.key, tuple(guards), put, add, moved.remove, expires_at_ms=kept),
-        Write(sibling.key, (), born, expires_at_ms=NEVER),
+        Write(level.key, tuple(guards), put, add, moved.remove, NEVER if TTL in image else None),
+        Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER),
     ]

@@ -28,7 +28,7 @@ from .fields import read_fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.reports import InFlight, UsageSnapshot
+    from ..core.usage import InFlight, UsageSnapshot
 
 WINDOWS = USAGE_WINDOWS
 USAGE_RETENTION_DAYS = 90
@@ -171,7 +171,7 @@ class HeldSlots(NamedTuple):
 
     def describe(self) -> InFlight:
         """Return what users are told; a renewal may count time of the window before, but no average is above a peak."""
-        from ..core.reports import InFlight
+        from ..core.usage import InFlight
 
         average = self.held_ms / (MILLI * self.seconds)
         return InFlight(self.peak, min(average, self.peak) if self.peak else average, self.held_ms // MILLI)
@@ -209,7 +209,7 @@ def inspect(image: Image) -> Image:
 
 def decode(image: Image) -> UsageSnapshot:
     """Return the snapshot that a record describes, in whole tokens."""
-    from ..core.reports import UsageSnapshot
+    from ..core.usage import UsageSnapshot
 
     said = {attr: image[attr] for attr in ("entity_id", "resource", "window_start", "window_end")}
     counters = {name: amount // MILLI for name, amount in counters_milli(image).items()}

@@ -20,7 +20,7 @@ from .backend import MAX_PAGE, Operations
 from .buckets import book
 
 if TYPE_CHECKING:
-    from ..core.reports import UsageSnapshot, UsageSummary
+    from ..core.usage import UsageSnapshot, UsageSummary
     from ..core.values import AuditEvent
     from ..records.algebra import Image
     from ..runtime.deadline import Deadline
@@ -165,7 +165,7 @@ class _UsageSum:
 
     def describe(self) -> UsageSummary:
         """Return the sum as users see it."""
-        from ..core.reports import UsageSummary
+        from ..core.usage import UsageSummary
 
         total, overdrawn = (
             {name: amount // MILLI for name, amount in sorted(amounts.items())}

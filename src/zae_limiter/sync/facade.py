@@ -89,8 +89,7 @@ class SyncRateLimiter(SyncOperations):
         elif isinstance(repository, Repository):
             raise ValidationError("repository", repository, "is async; pass a SyncRepository to SyncRateLimiter")
         else:
-            self.repository = SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its own name
-            given = {}
+            self.repository, given = SyncRepository(repository, **given), {}  # type: ignore[arg-type]  # each by its name
         self._inner = BlockingRateLimiter(
             self.repository._inner,
             **given,  # type: ignore[arg-type]  # refused there, each by its own name
@@ -105,7 +104,10 @@ class SyncRateLimiter(SyncOperations):
             on_lost=on_lost,
             **earlier,
         )
-        self._options = self._inner.options
+
+    @property
+    def _options(self) -> OptionChecks:
+        return self._inner.options
 
     @property
     def name(self) -> str | None:

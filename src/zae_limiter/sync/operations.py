@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..core.limit import Limit
-    from ..core.reports import BucketOperationResult, BucketState, UsageSnapshot, UsageSummary
+    from ..core.reports import BucketOperationResult, BucketState
+    from ..core.usage import UsageSnapshot, UsageSummary
     from ..core.values import Access, AuditEvent, Entity, OnUnavailable
     from ..limiter.limiter import RateLimiter
     from ..repository.repository import Repository
