@@ -341,7 +341,7 @@ MUTATIONS = [
     # Changed limits.
     Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
-    Mutation("records.reshaping.reshape", "max(now_ms, rf + 1)", "now_ms", NEWS),
+    Mutation("records.reshaping.reshape", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.reshaping._move_limit", "between(rule, image[ANCHOR], anchor)", "0", "levels.limits_come_and_go"),
     Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
