@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from tests.limiter.test_holding import WHOSE
 from tests.limiter.test_slot_faults import Overtaken
 from tests.support.backends import BACKENDS
-from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, ValidationError
-from zae_limiter.testing import Harness
+from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Store, ValidationError
+from zae_limiter.records.algebra import Committed, Conflict, Write
+from zae_limiter.testing import FaultyStore, Harness
 
 WIDE = [Limit.concurrent("seats", 1_000), Limit.concurrent("rooms", 1_000)]
 
@@ -81,6 +82,18 @@ async def test_what_has_to_be_left_for_others_is_left_whatever_a_process_has_see
 # What one write takes.
 
 
+class Watched(FaultyStore):
+    """A store that keeps what it was asked to write."""
+
+    def __init__(self, inner: Store, *, suspend: bool = False) -> None:
+        super().__init__(inner, suspend=suspend)
+        self.written: list[Write] = []
+
+    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+        self.written += writes
+        return await super().commit(writes, timeout=timeout)
+
+
 @pytest.mark.parametrize("cost", [{"seats": 30, "rooms": 30}, {"seats": 51, "rooms": 0}, {"seats": 50}, {"seats": 120}])
 async def test_more_slots_than_one_write_takes_are_an_error_of_the_caller(
     harness: Harness, cost: Mapping[str, int]
@@ -113,11 +126,15 @@ async def test_as_many_slots_as_one_write_takes_are_granted(harness: Harness, co
 
 @pytest.mark.parametrize("backend", [each for each in BACKENDS if not each.blocking], ids=str)
 async def test_acquires_that_come_together_are_granted_whatever_they_take_together(harness: Harness) -> None:
-    limiter = harness.limiter()
+    store = Watched(harness.store(), suspend=True)
+    limiter = harness.limiter(store)
     await limiter.set_system_defaults(WIDE)
     await (await take(limiter)).exit()
-    leases = await asyncio.gather(*[take(limiter, {"seats": 15, "rooms": 15}) for _ in range(6)])
-    assert await limiter.available(*WHOSE) == {"seats": 910, "rooms": 910}
+    store.written.clear()
+    leases = await asyncio.gather(*[take(limiter, {"seats": 10, "rooms": 10}) for _ in range(6)])
+    taken = [sum(attr.startswith("f_") for attr in write.put) for write in store.written]
+    assert max(taken) == 40, "two together, not three"
+    assert await limiter.available(*WHOSE) == {"seats": 940, "rooms": 940}
     for lease in leases:
         await lease.exit()
     assert await limiter.available(*WHOSE) == {"seats": 1_000, "rooms": 1_000}

@@ -191,13 +191,14 @@ def test_a_store_that_hangs_keeps_no_other_limiter_from_renewing(never: threadin
 
 
 def test_a_callback_that_takes_its_time_keeps_nobody_from_being_renewed(never: threading.Event) -> None:
-    clock, called = ManualClock(), threading.Event()
+    clock, called, ended = ManualClock(), threading.Event(), list[object]()
     store = MemoryStore(clock)
     limiter, other = (SyncRateLimiter(SyncRepository(store)) for _ in range(2))
 
     def dawdle(lease: object) -> None:
         called.set()
         never.wait(PATIENCE)
+        ended.append(lease)
 
     leases = [limiter.acquire(key, "gpt-4", {}, limits=ONE, on_lost=dawdle) for key in KEYS]
     for lease in leases:
@@ -207,6 +208,7 @@ def test_a_callback_that_takes_its_time_keeps_nobody_from_being_renewed(never: t
         clock.advance(20)
         limiter.renew_slots()
     assert called.wait(PATIENCE)
+    assert ended == []
     assert [lease.lost for lease in leases] == [True, False, False]
 
 

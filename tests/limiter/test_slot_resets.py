@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.limiter.test_holding import WHOSE, turn
 from tests.limiter.test_observers import Observed
+from tests.limiter.test_slot_bounds import Watched
 from tests.support.waiting import until
 from zae_limiter import Limit, RateLimiter, SlotLost, SyncRateLimiter, ValidationError
-from zae_limiter.records.algebra import Committed, Conflict, Write
-from zae_limiter.testing import FaultyStore, Harness
+from zae_limiter.testing import Harness
 
 LIMITS = [Limit.concurrent("parallel", 2, ttl=60), Limit.per_minute("rpm", 10)]
 
@@ -80,18 +79,6 @@ def test_what_cannot_be_called_on_a_loss_is_refused(kind: Any, on_lost: Any) -> 
 
 
 # Expiry.
-
-
-class Watched(FaultyStore):
-    """A store that keeps what it was asked to write."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.written: list[Write] = []
-
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        self.written += writes
-        return await super().commit(writes, timeout=timeout)
 
 
 @pytest.mark.parametrize("credited", [True, False], ids=["credit for ever", "no credit"])
