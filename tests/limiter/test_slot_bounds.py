@@ -11,7 +11,7 @@ from tests.limiter.test_holding import WHOSE
 from tests.limiter.test_slot_faults import Overtaken
 from tests.support.backends import BACKENDS
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Store, ValidationError
-from zae_limiter.records.algebra import Committed, Conflict, Write
+from zae_limiter.records.algebra import MISSING_OR_AT_MOST, Committed, Conflict, Write
 from zae_limiter.testing import FaultyStore, Harness
 
 WIDE = [Limit.concurrent("seats", 1_000), Limit.concurrent("rooms", 1_000)]
@@ -132,7 +132,8 @@ async def test_acquires_that_come_together_are_granted_whatever_they_take_togeth
     await (await take(limiter)).exit()
     store.written.clear()
     leases = await asyncio.gather(*[take(limiter, {"seats": 10, "rooms": 10}) for _ in range(6)])
-    taken = [sum(attr.startswith("f_") for attr in write.put) for write in store.written]
+    guards = [[attr for attr, operator, _ in write.guards if operator == MISSING_OR_AT_MOST] for write in store.written]
+    taken = [sum(attr.startswith("s_") for attr in each) for each in guards]
     assert max(taken) == 40, "two together, not three"
     assert await limiter.available(*WHOSE) == {"seats": 940, "rooms": 940}
     for lease in leases:

@@ -197,8 +197,10 @@ def test_a_callback_that_takes_its_time_keeps_nobody_from_being_renewed(never: t
 
     def dawdle(lease: object) -> None:
         called.set()
-        never.wait(PATIENCE)
-        ended.append(lease)
+        try:
+            never.wait(PATIENCE)
+        finally:
+            ended.append(lease)
 
     leases = [limiter.acquire(key, "gpt-4", {}, limits=ONE, on_lost=dawdle) for key in KEYS]
     for lease in leases:
