@@ -158,6 +158,7 @@ SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
 LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
 INSIDE = '(tk, "between", (low, high))'
+UNFIT = "need, now_ms, put, add)) is None:\n            return None"
 BIG = "needed > limit.capacity * MILLI"
 
 MUTATIONS = [
@@ -286,7 +287,7 @@ MUTATIONS = [
     Mutation("core.draw.draw", "add[hi] = 1", "pass", BAND),
     Mutation("core.draw.draw", '(tk, ">=", low)', '(tk, ">=", -(2**60))', DEBT),
     Mutation("records.charging.charge", "put[NEWEST] = now_ms", "pass", PAST),
-    Mutation("records.charging.charge", "return None", "continue", OVER),
+    Mutation("records.charging.charge", UNFIT, UNFIT.replace("return None", "continue"), OVER),
     Mutation("core.draw.draw", "add[tc] = need", "pass", COUNTED),
     Mutation("core.draw.draw_all", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE, "memory"),
@@ -336,7 +337,7 @@ MUTATIONS = [
     Mutation(
         "core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", "leases.unestimated_use_is_not_swallowed"
     ),
-    Mutation("limiter.settling.settlement_parts", "if here:", "if here and not parts:", LEAK),
+    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
     Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
@@ -397,8 +398,8 @@ MUTATIONS = [
     ),
     Mutation(
         "limiter.committing._undo",
-        "shard, back, charge",
-        "shard, {}, charge",
+        "name: -amount",
+        "name: 0",
         "levels.any_level_refuses",
         "distant",
     ),

@@ -259,9 +259,12 @@ class Holdings:
         With a ``scope`` only those records in which its leases hold some.
         """
         due = self._find_due(scope)
-        at_once = 1 if store.capabilities.instant else _AT_ONCE
-        for first in range(0, len(due), at_once):
-            await runtime.run_together([self._renew_record(each, store) for each in due[first : first + at_once]])
+        if store.capabilities.instant:
+            for record in due:
+                await self._renew_record(record, store)
+            return
+        for first in range(0, len(due), _AT_ONCE):
+            await runtime.run_together([self._renew_record(each, store) for each in due[first : first + _AT_ONCE]])
 
     async def _renew_record(self, record: HeldRecord, store: Store) -> None:
         """Renew the slots of a record, and say when it is due again. Never raises but for an interrupt."""

@@ -59,13 +59,13 @@ class Housekeeper:
         with self._condition:
             while self._due or self._doing:
                 now = time.monotonic()
-                waiting = [(at, chore) for chore, at in self._due.items() if chore not in self._doing]
-                for _, chore in [pair for pair in waiting if pair[0] <= now]:
+                waiting = [chore for chore in sorted(self._due, key=self._due.__getitem__) if chore not in self._doing]
+                left = [self._due[chore] - now for chore in waiting if self._due[chore] > now]
+                for chore in [chore for chore in waiting if self._due[chore] <= now]:
                     del self._due[chore]
                     worker = threading.Thread(target=self._do, args=(chore,), name="zae-limiter-chore", daemon=True)
                     self._doing[chore] = worker
                     worker.start()
-                left = [at - now for at, _ in waiting if at > now]
                 self._condition.wait(min(left, default=None))
             self._thread = None
 

@@ -298,6 +298,12 @@ async def fences(harness: Harness) -> None:
     limiter = beside(harness, stale, refusal_ttl=0)
     await stale.set_system_defaults([Limit.concurrent("parallel", 1, ttl=60), RATE])
     lease = await _take(stale)
+    await limiter.reset_bucket("key", RESOURCE)
+    successor = await _take(limiter)  # at the same instant: only the fence tells them apart
+    await lease.exit()
+    await _refused(limiter)
+    await successor.exit()
+    lease = await _take(stale)
     harness.clock.advance(60)
     successor = await _take(limiter)
     await stale.renew_slots()
