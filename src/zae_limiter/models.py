@@ -18,16 +18,15 @@ from .core.reports import (
     InFlight as InFlight,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
-    Load as Load,
     ResourceCapacity as ResourceCapacity,
     SlotState as SlotState,
     Status as Status,
-    Survey as Survey,
     UsageSnapshot as UsageSnapshot,
     UsageSummary as UsageSummary,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
 from .core.stack_options import StackOptions as StackOptions
+from .core.survey import Load as Load, Survey as Survey
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

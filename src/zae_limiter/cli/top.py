@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..core.errors import spell_duration
-from ..core.reports import ORDERS, Load, Survey
+from ..core.survey import ORDERS, Load, Survey
 from ..records.instants import iso
 from ..repository.buckets import MAX_RECORDS
 from .commands import Command, Shell

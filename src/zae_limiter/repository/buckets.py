@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..core.limit import Limit
-    from ..core.reports import BucketState, Load, Survey
+    from ..core.reports import BucketState
+    from ..core.survey import Load, Survey
     from ..records.algebra import Image, Key
     from ..runtime.deadline import Deadline
     from .backend import Backend
@@ -229,7 +230,7 @@ class SurveyOperations(Operations):
 
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
-        from ..core.reports import MOST_RECORDS, Survey
+        from ..core.survey import MOST_RECORDS, Survey
 
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
@@ -253,7 +254,8 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    from ..core.reports import Load, used_pct
+    from ..core.reports import used_pct
+    from ..core.survey import Load
 
     balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI

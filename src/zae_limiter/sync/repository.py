@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from typing import Any, Self, Unpack
 
     from ..clock import Clock
-    from ..core.reports import BackendStats, CacheStats, Status, Survey
+    from ..core.reports import BackendStats, CacheStats, Status
     from ..core.stack_options import StackOptions
+    from ..core.survey import Survey
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..manifest.states import Change, Manifest, Plan, Stored
     from ..repository.ignored import IgnoredOptions
