@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.limiter.test_holding import ONE, SHORT, WHOSE
+from tests.limiter.test_holding import ONE, SHORT, WHOSE, turn
 from tests.support.deadlines import PATIENCE
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from tests.support.waiting import until
@@ -230,8 +230,8 @@ async def test_a_callback_that_raises_is_told_once_and_keeps_nobody_from_being_r
         for _ in range(4):
             harness.clock.advance(20)
             await limiter.renew_slots()
-        if harness.blocking:
-            until(lambda: len(told) == 2, "two callbacks in threads")
+        await turn(harness)
+        until(lambda: len(told) == 2, "two callbacks")
     assert {id(lease) for lease in told} == {id(lease) for lease in leases[:2]}
     assert [lease.lost for lease in leases] == [True, True, False]
     until(lambda: _count(caplog, "observer.failed") == 1, "the record of it")

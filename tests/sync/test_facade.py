@@ -214,6 +214,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "name": lambda it: it.name,
     "repository": lambda it: it.repository,
     "held_slots": lambda it: it.held_slots,
+    "renew_slots": lambda it: it.renew_slots(),
     "observers": lambda it: it.observers,
 }
 CASES = [
