@@ -23,7 +23,8 @@ G = TypeVar("G")
 class PendingCharge(Generic[G]):
     """One request for tokens, and what becomes of it: a grant or an error."""
 
-    asked: Mapping[str, int]
+    cost: Mapping[str, int]
+    """What it takes."""
     deadline: Deadline
     atomic: bool = False
     holder: str | None = None
@@ -34,13 +35,10 @@ class PendingCharge(Generic[G]):
     leads: bool = False
     abandoned: bool = False
     decided: bool = False
-    cost: Mapping[str, int] = field(init=False)
-    """What it takes: what was asked for, and slots."""
+    asked: Mapping[str, int] | None = None
+    """What was asked for, where it takes slots besides."""
     batch: list[PendingCharge[G]] = field(default_factory=list)
     """Those whose write it leads, from the moment on at which that begins."""
-
-    def __post_init__(self) -> None:
-        self.cost = self.asked
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""

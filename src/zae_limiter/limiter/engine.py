@@ -92,7 +92,7 @@ class Engine:
         if chain.slot_names and chain.sharded:
             chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
         if chain.slot_names:
-            charge.cost = cost if holder is None else chain.complete(cost)
+            charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
         for _, seen in chain.homes:
             if seen.refused:
@@ -306,7 +306,7 @@ class Engine:
             if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
                 bucket.inspect(level.key, image)
             seen.show(image, now_ms)
-            if level.may_overdraw:
+            if level.token_limits.soft or level.slot_limits:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)
@@ -349,8 +349,9 @@ class Engine:
         left = []
         for charge in pending:
             try:
-                check_known("consume", charge.asked, chain.names)
-                charge.cost = charge.asked if charge.holder is None else chain.complete(charge.asked)
+                asked = charge.cost if charge.asked is None else charge.asked
+                check_known("consume", asked, chain.names)
+                charge.asked, charge.cost = asked, asked if charge.holder is None else chain.complete(asked)
                 left.append(charge)
             except ValidationError as error:
                 charge.error = error

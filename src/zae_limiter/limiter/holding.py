@@ -57,7 +57,7 @@ _RETRIES = 12
 class SlotHolder(Protocol):
     """What is used of a lease that holds slots."""
 
-    caller: Caller | None
+    _caller: Caller | None
 
     @property
     def is_forsaken(self) -> bool:
@@ -86,7 +86,7 @@ class HeldRecord:
     def callers(self) -> dict[object, Caller]:
         """Return by event loop one who has a lease there."""
         leases = [ref() for ref in tuple(self.slots.values())]
-        callers = [lease.caller for lease in leases if lease is not None and lease.caller is not None]
+        callers = [lease._caller for lease in leases if lease is not None and lease._caller is not None]
         return {caller.scope: caller for caller in callers}
 
     def wait(self, now_ms: int, often: int) -> None:

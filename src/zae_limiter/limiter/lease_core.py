@@ -73,7 +73,7 @@ class Limiter(Protocol):
     @property
     def _take_now(self) -> Callable[[LeaseCore], GrantFields | None] | None: ...
 
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant: ...
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant: ...
     async def _check(self, lease: LeaseCore) -> None: ...
 
 
@@ -94,7 +94,7 @@ class LeaseCore:
     """How many seconds its last acquire has stood in line."""
     _others: Sequence[LeaseCore] = ()
     """The leases of the other resources, where it is of several."""
-    caller: Caller | None = None
+    _caller: Caller | None = None
     """Who has entered it, if it holds slots."""
     _told = False
     """Whether whoever wanted to know was told that a slot is lost."""
@@ -189,7 +189,7 @@ class LeaseCore:
     @property
     def is_forsaken(self) -> bool:
         """Whether nobody can end it any more: its event loop was closed."""
-        return self.caller is not None and self.caller.is_gone
+        return self._caller is not None and self._caller.is_gone
 
     @property
     def available(self) -> dict[str, int]:
@@ -264,13 +264,13 @@ class LeaseCore:
     def _hold(self, grant: Grant) -> None:
         """Keep the slots of a grant until the lease ends, which then has something to write."""
         if grant.holds_slots:
-            self.caller = self.caller or self._limiter._backend.runtime.caller()
+            self._caller = self._caller or self._limiter._backend.runtime.caller()
             self._limiter._holdings.hold(self, grant)
             self._delta = self._delta or {}
 
     def tell_lost(self) -> None:
         """Do what was asked for, for the case that a slot is lost; once, however many are. From any thread."""
-        on_lost, caller, told = self._options.on_lost, self.caller, self._told
+        on_lost, caller, told = self._options.on_lost, self._caller, self._told
         self._told = True
         if told or caller is None:
             return
@@ -281,7 +281,7 @@ class LeaseCore:
 
     def _has_cancelled(self, error: BaseException | None) -> bool:
         """Return whether ``error`` is a cancellation because a slot was lost, and for no other reason; undo it."""
-        callers = [part.caller for part in (self, *self._others) if part.caller is not None]
+        callers = [part._caller for part in (self, *self._others) if part._caller is not None]
         answers = [caller.has_cancelled(error) for caller in callers]  # all of them have to undo it
         return any(answers)
 
@@ -297,7 +297,7 @@ class LeaseCore:
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
         limiter, max_wait_ms = self._limiter, self._options.max_wait_ms
         self.degraded = False  # a check may have found the store down
-        taking = limiter._take(self, self._cost, max_wait_ms)
+        taking = limiter._take(self, self._cost, max_wait_ms, self._options.holder)
         try:
             observed = limiter._observers.all
             self._granted = await (self._observe(taking, waits=bool(max_wait_ms)) if observed else taking)
@@ -305,7 +305,8 @@ class LeaseCore:
             self._degrade(error)
             self._delta = dict(self._cost)
         else:
-            self._hold(self._granted)
+            if self._granted.chain.slot_names:
+                self._hold(self._granted)
         self._open = True
 
     async def _check(self) -> None:
@@ -352,7 +353,7 @@ class LeaseCore:
             self._collect(cost, 1)
             return
         limiter = self._limiter
-        taking = limiter._take(self, cost, 0)
+        taking = limiter._take(self, cost, 0, None)
         try:
             grant = await (self._observe(taking) if limiter._observers.all else taking)
             self._extra = (*self._extra, grant)

@@ -213,9 +213,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         """Return the deadline of a call that begins now."""
         return await self._backend.begin(self._timeout)
 
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int) -> Grant:
-        """Take ``cost`` for a lease: at once, or after waiting in line."""
-        options, availability, holder = lease._options, self._availability, _find_holder(lease, cost)
+    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant:
+        """Take ``cost`` for a lease: at once, or after waiting in line; with slots unless ``holder`` is None."""
+        options, availability = lease._options, self._availability
         if self._observers.all and self._in_place is not None and cost is lease._cost:
             taken = self._in_place.take(lease)  # else the lease has tried it
             if taken is not None:
@@ -240,7 +240,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
                 if limit_name not in chain.names:
                     check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, deadline)
+                grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
             else:
                 grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
         except RateLimiterUnavailable as error:
@@ -264,11 +264,16 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._availability.check(policy, lease._options.timeout)
 
     async def _take_in_turn(
-        self, lease: LeaseCore, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, deadline: Deadline
+        self,
+        lease: LeaseCore,
+        chain: Chain,
+        cost: Mapping[str, int],
+        max_wait_ms: int,
+        holder: str | None,
+        deadline: Deadline,
     ) -> Grant:
         """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
         options = lease._options
-        holder = _find_holder(lease, cost)
         if not self._speculative:
             chain = await self._engine.look(chain, deadline)
         whole = cost if holder is None else chain.complete(cost)
@@ -310,6 +315,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
         This happens in the background by itself; call it in tests that have a clock of their own.
         """
+        self._backend.runtime.check_running()
         await self._holdings.renew_due(self._backend.store, self._backend.runtime)
 
     async def close(self) -> None:
@@ -328,8 +334,3 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def _find_holder(lease: LeaseCore, cost: Mapping[str, int]) -> str | None:
-    """Return the name with which a lease takes slots; None for what it consumes besides, which takes none by itself."""
-    return lease._options.holder if cost is lease._cost else None

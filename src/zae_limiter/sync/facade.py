@@ -84,12 +84,11 @@ class SyncRateLimiter(SyncOperations):
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
-        if isinstance(repository, SyncRepository):
-            self.repository = repository
-        elif isinstance(repository, Repository):
+        if isinstance(repository, Repository):
             raise ValidationError("repository", repository, "is async; pass a SyncRepository to SyncRateLimiter")
-        else:
-            self.repository, given = SyncRepository(repository, **given), {}  # type: ignore[arg-type]  # each by its name
+        opened = repository if isinstance(repository, SyncRepository) else None
+        self.repository = opened or SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its name
+        given = {} if opened is None else given
         self._inner = BlockingRateLimiter(
             self.repository._inner,
             **given,  # type: ignore[arg-type]  # refused there, each by its own name
@@ -104,10 +103,7 @@ class SyncRateLimiter(SyncOperations):
             on_lost=on_lost,
             **earlier,
         )
-
-    @property
-    def _options(self) -> OptionChecks:
-        return self._inner.options
+        self._options = self._inner.options
 
     @property
     def name(self) -> str | None:
