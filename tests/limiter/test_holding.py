@@ -256,3 +256,15 @@ async def test_a_lease_of_several_resources_holds_and_frees_all_slots(harness: H
     assert [await other.available("key", name) for name in names] == [{"parallel": 0}] * 2
     await lease.exit()
     assert [await other.available("key", name) for name in names] == [{"parallel": 1}] * 2
+
+
+def test_a_late_look_at_a_record_that_was_left_does_not_forget_its_successor() -> None:
+    """The answer to its renewal shows a split, when other leases hold slots under the same key."""
+    limiter = SyncRateLimiter(SyncRepository(MemoryStore(ManualClock())))
+    holdings = limiter._inner._holdings
+    with limiter.acquire(*WHOSE, {}, limits=ONE):
+        (left,) = holdings._records.values()
+    with limiter.acquire(*WHOSE, {}, limits=ONE):
+        holdings._follow_split(left, {**(left.shard.seen.image or {}), "shard_count": 2})
+        assert len(holdings._records) == 1
+    assert limiter.available(*WHOSE, limits=ONE) == {"parallel": 1}

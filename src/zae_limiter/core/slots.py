@@ -68,9 +68,9 @@ class SlotLimit(NamedTuple):
         slots, least = (self.slots + shard) // shards, (self.least + shard) // shards
         return self._replace(slots=slots, least=least, shard=shard, shards=shards)
 
-    def is_above(self, number: int) -> bool:
-        """Return whether a slot is one that the limit does not state, or not any more."""
-        return number // self.shards >= self.slots
+    def is_above(self, number: int, taken: Collection[int]) -> bool:
+        """Return whether a slot is one that cannot be taken while those in ``taken`` are."""
+        return number // self.shards >= self._bound(self.slots - self.least, taken)
 
     @property
     def rule(self) -> Rule:

@@ -155,8 +155,13 @@ class Holdings:
                 record = self._places.pop(slot, None)
                 if record is not None:
                     del record.slots[slot]
-                    if not record.slots:
-                        del self._records[record.shard.level.key]
+                    self._forget_empty(record)
+
+    def _forget_empty(self, record: HeldRecord) -> None:
+        """Forget a record in which nothing is held any more; another one may have come in its place since."""
+        key = record.shard.level.key
+        if not record.slots and self._records.get(key) is record:
+            del self._records[key]
 
     def close(self) -> None:
         """Renew nothing any more: slots of leases that are still open come back within their time to live."""
@@ -341,8 +346,7 @@ class Holdings:
                 if moved:
                     self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
             record.shard = LevelShard(level.at(level.shard, count), seen)
-            if not record.slots:
-                self._records.pop(level.key, None)
+            self._forget_empty(record)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:
         """Let go of slots whose leases are gone, and tell the leases of those that have expired."""

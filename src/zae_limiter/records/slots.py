@@ -304,7 +304,7 @@ def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_m
                 changes = changes.take(name, taker.choose(name, free), taker, now_ms, limit.ttl_ms)
         changes.add[attribute(name, "tn")] = total
         if image is not None:
-            changes = changes.merge(_drop_above(limit, image, now_ms))
+            changes = changes.merge(_drop_above(limit, image, held, now_ms))
             if limit.least and (tn := attribute(name, "tn")) in image:
                 changes = changes._replace(guards=(*changes.guards, (tn, "=", image[tn])))
     return changes
@@ -327,10 +327,11 @@ def with_taken(
     return taken.applied_to(write)
 
 
-def _drop_above(limit: SlotLimit, image: Image, now_ms: int) -> SlotChanges:
-    """Return what takes away slots above a limit, which was lowered, that have expired."""
+def _drop_above(limit: SlotLimit, image: Image, held: Collection[int], now_ms: int) -> SlotChanges:
+    """Return what takes away slots that have expired and are above those that can be taken: they count as free."""
     slots = [(number, attr) for name, number, attr in slot_attributes(image) if name == limit.name]
-    return _drop_slots(image, [attr for number, attr in slots if limit.is_above(number) and image[attr] <= now_ms])
+    expired = [(number, attr) for number, attr in slots if image[attr] <= now_ms]
+    return _drop_slots(image, [attr for number, attr in expired if limit.is_above(number, held)][:MOST_FREED])
 
 
 def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:

@@ -370,10 +370,10 @@ async def failed_calls(harness: Harness) -> None:
 async def calls(harness: Harness) -> None:
     """An acquire is one call with tokens and slots, its end is one, and so is a renewal of any number of slots."""
     limiter, store = await _counted(harness)
-    await limiter.set_system_defaults([Limit.concurrent("parallel", 8, ttl=60), RATE])
-    leases = [await _take(limiter)]
+    await limiter.set_system_defaults([Limit.concurrent("parallel", 8, ttl=60), RATE, Limit.per_hour("tph", 9_000)])
+    leases = [await _take(limiter, rph=1, tph=500)]
     before = store.calls.copy()
-    leases += [await _take(limiter) for _ in range(5)]
+    leases += [await _take(limiter, rph=1, tph=500) for _ in range(5)]
     same(dict(store.calls - before), {"commit": 5}, "five acquires")
     harness.clock.advance(21)
     before = store.calls.copy()

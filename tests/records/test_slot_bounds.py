@@ -1,0 +1,39 @@
+"""Slots that have expired above those that can be taken: whoever takes removes them, and no late renewal helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from zae_limiter import Limit
+from zae_limiter.records import keys
+from zae_limiter.records.level import Level, slot_limits_for, token_limits_for
+from zae_limiter.records.slots import Taker, shapes_for, take_slots
+
+NOW = 1_800_000_000_000
+KEY = keys.bucket("ns", "key", "gpt-4")
+
+
+@pytest.mark.parametrize(
+    ("live", "expired", "removed"),
+    [
+        ({2}, {1}, {1}),  # lowered to two of which one is above: only slot 0 can be taken
+        ({2}, {1, 3}, {1, 3}),
+        (set(), {1}, set()),  # nothing above: slot 1 is fought over by its number
+        (set(), {4}, {4}),
+    ],
+)
+def test_what_is_counted_as_free_cannot_come_back(live: set[int], expired: set[int], removed: set[int]) -> None:
+    limits = (Limit.concurrent("parallel", 2),)
+    level = Level(KEY, "ns", "key", "gpt-4", limits, token_limits_for(limits), slot_limits=slot_limits_for(limits))
+    image = shapes_for(level, {}) | {"at": NOW}
+    slots = dict.fromkeys(live, NOW + 9_000) | dict.fromkeys(expired, NOW)
+    image |= {f"s_parallel_{number}": until_ms for number, until_ms in slots.items()}
+    texts = {f"f_parallel_{number}": f"{NOW:x}.0" for number in slots}
+    changes = take_slots(level, {**image, **texts}, [Taker({"parallel": 1_000}, salt="1")], NOW)
+    assert changes is not None
+    taken = {attr for attr in changes.put if attr.startswith("s_")}
+    assert taken <= {"s_parallel_0", "s_parallel_1"}
+    expected = {f"{kind}_parallel_{number}" for number in removed for kind in "sf"} - changes.put.keys()
+    assert {*changes.remove} == expected
+    for number in removed:
+        assert (f"s_parallel_{number}", "=", NOW) in changes.guards
