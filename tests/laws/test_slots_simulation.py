@@ -16,6 +16,7 @@ from tests.support.deadlines import PATIENCE
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, Repository
 from zae_limiter.records import keys
+from zae_limiter.records.splitting import SLOTS_PER_RECORD
 from zae_limiter.stores.memory import MemoryStore
 
 CLIENTS = 64
@@ -23,7 +24,7 @@ SLOTS = 1_000
 CALLERS = 24
 """Callers of each client: all together half as many again as there are slots."""
 HOLD_SECONDS = 6.0
-WARM_UP, END = 10.0, 18.0
+WARM_UP, END = 10.0, 14.0
 """In virtual seconds: what comes before the first does not count, as all slots are taken one by one then."""
 
 
@@ -108,3 +109,13 @@ def test_a_thousand_slots_are_in_use_for_few_calls() -> None:
     assert run.most == SLOTS
     assert run.use >= 0.98
     assert run.calls_per_grant <= 1.4
+
+
+def test_slots_of_a_bucket_that_is_split_are_in_use_too() -> None:
+    """Where a record is billed by its size; finding a shard with a free slot takes further calls."""
+    run = run_virtually(load(Partitioned))
+    assert run.most == SLOTS
+    assert run.use >= 0.98
+    assert run.calls_per_grant <= 3
+    assert len(run.shards) == 32
+    assert max(run.shards) <= SLOTS_PER_RECORD

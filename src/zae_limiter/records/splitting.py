@@ -30,7 +30,7 @@ _UPPER_DRAWS = 10**6
 """Added to the new shard's count, so that it agrees with no charge that was made before the split."""
 SLOTS_PER_RECORD = 50
 """With more taken slots a record is split. One with ten fits 1 KB, which DynamoDB bills as a unit. But the more shards
-there are, the more calls it takes to find a free slot: with 1,000 in use, 2.6 for each instead of 8."""
+there are, the more calls it takes to find a free slot: with 1,000 in use, below 3 for each instead of 8."""
 _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
