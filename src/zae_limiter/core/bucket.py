@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .advance import HeldTokens
     from .calendar import Calendar
     from .limit import Limit
 
@@ -116,17 +117,27 @@ class ShardBalance(NamedTuple):
     """The balance of one limit in one record: the whole of it, or a shard's share.
 
     ``credits`` are the lots that are spent after it: the instant at which each expires, and the millitokens in it.
+    ``advances`` are the tokens that whoever asks holds besides, having drawn them before.
     """
 
     rule: Rule
     tokens: int
     anchor: int
     credits: tuple[tuple[int, int], ...] = ()
+    advances: tuple[HeldTokens, ...] = ()
 
     def level(self, now_ms: int) -> int:
-        """Return the balance at ``now_ms``, credits included."""
+        """Return the balance at ``now_ms``, credits and advances included."""
         held = level(self.rule, self.tokens, self.anchor, now_ms)
-        return held + self.credit(now_ms) if self.credits else held
+        if self.credits:
+            held += self.credit(now_ms)
+        if not self.advances:
+            return held
+        ready = sum(each.ready(now_ms) for each in self.advances)
+        if ready or held > 0:
+            return ready + max(0, held)
+        # It may be below zero only for what was drawn ahead of the refill, which is no debt.
+        return min(0, held + sum(each.left for each in self.advances))
 
     def credit(self, now_ms: int) -> int:
         """Return the credits that have not expired at ``now_ms``."""
@@ -141,8 +152,9 @@ class ShardBalance(NamedTuple):
         return self._replace(tokens=self.tokens - cost_milli)
 
     def full_at(self) -> int:
-        """Return the instant from which the allowance is full."""
-        return first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity)
+        """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
+        born = [each.advance.all_born_ms for each in self.advances]
+        return max([first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity), *born])
 
 
 class SlotBalance(NamedTuple):
@@ -212,7 +224,7 @@ def wait_ms(balances: Sequence[Balance], cost_milli: int, now_ms: int) -> int:
     tokens = [shard for shard in balances if isinstance(shard, ShardBalance)]
     if not tokens:
         return _wait_for_slots([shard for shard in balances if isinstance(shard, SlotBalance)], cost_milli, now_ms)
-    if len(tokens) == 1 and not tokens[0].credits:
+    if len(tokens) == 1 and not tokens[0].credits and not tokens[0].advances:
         return first_instant(*tokens[0][:3], cost_milli) - now_ms
     full_ms = max(shard.full_at() for shard in tokens)
     # Between two expiries the balance never falls.

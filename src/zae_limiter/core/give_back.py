@@ -72,17 +72,25 @@ class GiveBack(NamedTuple):
 
 
 def give_back(
-    after: Snapshot, amount: int, tk: int, credited: int, upper_draws: int, since: int, made_up: int = 0
+    after: Snapshot,
+    amount: int,
+    tk: int,
+    credited: int,
+    upper_draws: int,
+    since: int,
+    made_up: int = 0,
+    may_undo: bool = True,
 ) -> GiveBack:
     """Return what counts of giving ``amount`` back to a limit that has ``tk`` now and has produced ``since``.
 
-    ``made_up`` of what was credited since the charge was given back of draws that came after it.
+    ``made_up`` of what was credited since the charge was given back of draws that came after it. Unless it ``may_undo``
+    the charge, the return is credited in any case, so that others may write meanwhile.
 
     >>> give_back(Snapshot(base=50, level=50, capacity=100, upper_draws=1), 50, 40, 0, 2, since=30)
     GiveBack(counted=20, most_credited=0, upper_draws=None, most_tokens=None, undoes=False)
     """
     room = after.capacity - after.base - credited + made_up - since
-    if after.tokens == tk == after.base + credited:
+    if may_undo and after.tokens == tk == after.base + credited:
         return GiveBack(max(0, min(amount, room)), undoes=True)
     if room >= amount:
         return GiveBack(amount, most_credited=credited + room - amount)

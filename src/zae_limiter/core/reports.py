@@ -246,6 +246,22 @@ class CacheStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefetchStats:
+    """What prefetching has done so far, in this process: `BackendStats.prefetch`."""
+
+    held: int = 0
+    """Tokens that are held at the moment, of all limits."""
+    granted: int = 0
+    """Grants of a level from tokens that were held."""
+    returned: int = 0
+    """Tokens that were given back unused."""
+    spared_writes: int = 0
+    """Writes that these grants would have cost more than drawing their tokens did."""
+    lost: int = 0
+    """Corrections that could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendStats:
     """The calls of a client to its backend since it was opened, and their cost as reported by the backend.
 
@@ -263,6 +279,8 @@ class BackendStats:
     write_units: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
+    prefetch: PrefetchStats = PrefetchStats()
+    """What prefetching limiters on this repository have done."""
 
     @property
     def total_calls(self) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
     from ..repository.last_seen import LastSeen
+    from .held_bucket import HeldBucket
+    from .held_buckets import HeldBuckets
 
 
 class Override(NamedTuple):
@@ -122,6 +124,14 @@ class Chain:
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
     joined: tuple[Chain, ...] = ()
     """The chains of each resource, where this one is of several."""
+    held: HeldBuckets | None = None
+    """The tokens that this process has drawn in advance, where its callers may have them."""
+    refills: HeldBucket | None = None
+    """Of which bucket the writes of this chain draw in advance; then it is the only one."""
+    whole: tuple[Chain, tuple[int, ...]] | None = None
+    """The chain that this is a part of, and the places of its levels in that."""
+    parts: dict[tuple[int, ...], Chain] = field(default_factory=dict)
+    """What `part` has made."""
     homes: tuple[LevelShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
     names: Collection[str] = field(init=False)
@@ -175,7 +185,16 @@ class Chain:
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""
-        return replace(self, levels=levels)
+        return replace(self, levels=levels, parts={})
+
+    def part(self, places: tuple[int, ...]) -> Chain:
+        """Return some levels of the chain as one of its own, whose tokens the store alone has."""
+        found = self.parts.get(places)
+        if found is None:
+            levels = tuple([self.levels[place] for place in places])
+            made = replace(self, levels=levels, coalescers={}, held=None, whole=(self, places), parts={})
+            found = self.parts.setdefault(places, made)
+        return found
 
     def cost_at(self, level: Level, cost: Mapping[str, int]) -> Mapping[str, int]:
         """Return the part of a cost that is taken from the resource of a level, by plain limit names."""
@@ -203,19 +222,25 @@ class Chain:
 
     def readings(self, now_ms: int) -> list[Reading]:
         """Return the chain as last seen."""
-        found = [level.reading(now_ms) for level in self.levels]
+        found = self._with_held([level.reading(now_ms) for level in self.levels], now_ms)
         return _qualify(found) if self.joined else found
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
         if not self.joined:
-            return [level.reading_for(cost, now_ms) for level in self.levels]
+            return self._with_held([level.reading_for(cost, now_ms) for level in self.levels], now_ms)
         return _qualify([level.reading_for(self.cost_at(level.home.level, cost), now_ms) for level in self.levels])
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
         found = [bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes]
-        return _qualify(found) if self.joined else found
+        return _qualify(found) if self.joined else self._with_held(found, now_ms)
+
+    def _with_held(self, readings: list[Reading], now_ms: int) -> list[Reading]:
+        """Return readings of its levels with what this process holds of each."""
+        if self.held is None:
+            return readings
+        return [self.held.add_to(*each, now_ms) for each in zip(self.homes, readings, strict=True)]
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .coalescer import WriteCoalescer
+    from .held_buckets import HeldBuckets
 
     Resource: TypeAlias = str | tuple[str, ...]
     Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -48,6 +49,8 @@ class Chains:
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
+        self.held: HeldBuckets | None = None
+        """What the chains hold of tokens that were drawn in advance; None where that is not done."""
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
 
@@ -188,7 +191,13 @@ class Chains:
             return self._join_again(
                 chain, [self._change(each, list(islice(left, len(each.levels)))) for each in chain.joined]
             )
-        return self._remember(chain.with_levels(tuple(levels)))
+        if chain.whole is not None:
+            whole, places = chain.whole
+            changed = dict(zip(places, levels, strict=True))
+            merged = [changed.get(place, level) for place, level in enumerate(whole.levels)]
+            return self._remember(whole.with_levels(tuple(merged))).part(places)
+        changed_chain = chain.with_levels(tuple(levels))
+        return changed_chain if chain.refills is not None else self._remember(changed_chain)
 
     def _join_again(self, chain: Chain, chains: list[Chain]) -> Chain:
         """Return a joined chain of what has become of its chains: itself where they are the same."""
@@ -239,7 +248,7 @@ class Chains:
         until_ms = [each.valid_until_ms for each in policies.values()] + [
             each.home.level.in_force[1] for each in levels
         ]
-        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation)
+        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain

@@ -29,6 +29,7 @@ from .coalescer import PendingCharge, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
+from .held_bucket import Elsewhere
 from .planning import Outdated
 from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .chain import Chain
     from .chains import Chains
     from .planning import Part
+    from .settling import SettlementPart
 
 T = TypeVar("T")
 
@@ -74,6 +76,14 @@ class Engine:
         self._atomic = able.free_atomic_commit
         self._merges = merges
 
+    def over(self, backend: Backend) -> Engine:
+        """Return an engine like this one over another backend."""
+        return Engine(backend, self._chains, self._refusal_ttl_ms, self._announcer, merges=self._merges)
+
+    def begin(self) -> Deadline:
+        """Return the deadline of work that nobody waits for, which begins now."""
+        return self._backend.deadline()
+
     async def take(
         self,
         chain: Chain,
@@ -100,7 +110,8 @@ class Engine:
                 break
         if self.never_suspends:
             self._runtime.check_running()
-            await self._charge(chain, [charge], now_ms, deadline)
+            deciding = self._charge if chain.refills is None else self._charge_held
+            await deciding(chain, [charge], now_ms, deadline)
         else:
             scope = self._scope or self._runtime.scope()
             known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
@@ -159,12 +170,18 @@ class Engine:
         now_ms = chain.instant(self._clock.now_ms())
         await self.store_limits(chain, now_ms, deadline)
         images = tuple([seen.image for _, seen in chain.homes])
-        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None))
+        return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None, None))
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
-        settling = Settling(self._backend, self._chains, grant.chain, deadline, self._announcer)
-        await settling.settle(settlement_parts(grant, delta))
+        for taken in grant.held or ():
+            if taken is not None:
+                taken.settle(delta)
+        await self.settle_parts(grant.chain, settlement_parts(grant, delta), deadline)
+
+    async def settle_parts(self, chain: Chain, parts: Sequence[SettlementPart], deadline: Deadline) -> None:
+        """Settle parts of charges of a chain, by writes that nothing can refuse."""
+        await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return what runs ``work`` to its end, also if the caller is cancelled."""
@@ -206,7 +223,8 @@ class Engine:
         leader.batch = batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
-            await self._charge(chain, batch, now_ms, leader.deadline)
+            deciding = self._charge if chain.refills is None else self._charge_held
+            await deciding(chain, batch, now_ms, leader.deadline)
         except Exception as error:
             failure = error
         finally:
@@ -229,6 +247,18 @@ class Engine:
 
     # Deciding, committing, learning.
 
+    async def _charge_held(
+        self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
+    ) -> None:
+        """Decide charges by a write that draws in advance; raise `Elsewhere` if another one is doing so."""
+        held = chain.refills
+        if held is None or not held.begin():
+            raise Elsewhere
+        try:
+            await self._charge(chain, pending, now_ms, deadline)
+        finally:
+            held.end()
+
     async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
         for _, seen in chain.homes:  # as `Chain.instant`
@@ -243,6 +273,8 @@ class Engine:
                     now_ms = chain.instant(self._clock.now_ms())
                     chosen = draft(chain, pending, now_ms, knowledge)
             except Outdated:
+                if chain.whole is not None or chain.refills is not None:
+                    raise  # it is a part of one that has to be resolved as a whole
                 chain, pending = await self._follow(chain, pending, deadline)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
@@ -252,12 +284,13 @@ class Engine:
                 lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 continue
-            if self._atomic or len(chosen.parts) == 1:
+            outcome: Committed | Conflict = Committed(())  # where this process holds enough, nothing is written
+            if len(chosen.parts) == 1 or (chosen.parts and self._atomic):
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
                     writes += self._announcer.with_events(part) if part.alerts else part.accruals
                 outcome = await self._store.commit(writes, timeout=deadline.left())
-            else:
+            elif chosen.parts:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
@@ -266,10 +299,10 @@ class Engine:
             for part in self._learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
-            if len(chosen.charges) == len(pending):
-                return
-            lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
             pending = [charge for charge in pending if charge.grant is None]
+            lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
+            if chain.refills is not None:  # what was drawn ahead is there by and by
+                now_ms = chain.instant(self._clock.now_ms())
 
     async def _back_off(self, lost: int, deadline: Deadline) -> None:
         """Wait for a moment by chance, longer with every race that was lost.
@@ -296,7 +329,7 @@ class Engine:
 
         Return the parts that have crossed thresholds.
         """
-        charges, cost, parts, wide = chosen
+        charges, cost, parts, wide, _ = chosen
         crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
@@ -312,8 +345,15 @@ class Engine:
                 crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
+        if chain.refills is not None:
+            chain.refills.learn(chosen, images[0] if images else None, now_ms)
+            for charge in charges:
+                if charge.taken is not None or not charge.cost:
+                    held = (charge.taken,)
+                    charge.grant = new_grant((chain, charge.cost, (), now_ms, NOTHING, None, None, held))
+            return crossing
         apart = wide or chain.slot_names
-        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None))
+        grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None, None))
         if len(charges) == 1:
             charges[0].grant = grant
         else:
@@ -328,6 +368,8 @@ class Engine:
         Whoever did not know the bucket has lost to nobody: it may have been there for long.
         """
         chain.show(conflict.images, self._clock.now_ms())
+        if chain.refills is not None:
+            chain.refills.learn_loss()
         for part in chosen.parts:
             level, seen = part.shard
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
@@ -403,7 +445,7 @@ class Engine:
         """Split the shards that are written too often, and choose the homes for the next time."""
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
             await split_busy_shards(self._backend, chain, chosen.charges[0].cost, now_ms, deadline)
-        if not chain.sharded:
+        if not chain.sharded or chain.refills is not None:
             return chain
         if chosen.wide:
             homes = [part.shard for part in chosen.parts]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..records.algebra import Image
     from ..records.level import Level
     from .chain import Chain, LevelShard
+    from .held_tokens import Taken
     from .planning import Part
 
 
@@ -35,6 +36,8 @@ class Grant(NamedTuple):
     """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
     settled: Mapping[str, int] | None = None
     """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
+    held: tuple[Taken | None, ...] | None = None
+    """What was taken of each level from tokens that this process held; then ``images`` are those of the others."""
 
     @property
     def holds_slots(self) -> bool:
@@ -44,7 +47,8 @@ class Grant(NamedTuple):
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
         taken: list[tuple[LevelShard, Mapping[str, int], Part | None]]
-        taken = [(home, self.cost, None) for home in self.chain.homes]
+        held = self.held or [None] * len(self.chain.homes)
+        taken = [(home, self.cost, None) for home, mine in zip(self.chain.homes, held, strict=True) if mine is None]
         if self.parts is not None:
             taken = [(part.shard, part.cost, part) for part in self.parts]
         for (shard, cost, part), image in zip(taken, self.images, strict=True):
@@ -67,7 +71,7 @@ class Grant(NamedTuple):
 
 GrantFields: TypeAlias = (
     "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, "
-    "Mapping[str, int] | None]"
+    "Mapping[str, int] | None, tuple[Taken | None, ...] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
@@ -90,7 +94,7 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
 
     What was taken from credits was there.
     """
-    chain, asked, _, _, _, parts, _ = granted
+    chain, asked, _, _, _, parts, _, _ = granted
     if not any(home.level.may_overdraw for home in chain.homes):
         return ()
     credit = {} if parts is None else read_credits(new_grant(granted))
@@ -107,11 +111,18 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
     """Return what a grant has left of every limit of every level, in whole tokens."""
-    chain, _, images, now_ms, later, parts, _ = granted
-    found = []
-    for place, shards in enumerate(chain.levels):
+    chain, _, images, now_ms, later, parts, _, held_here = granted
+    found: list[tuple[Level, Limit, int]] = []
+    if held_here is None:
+        held_here = (None,) * len(chain.levels)
+    seen_images = iter(images)
+    for shards, mine in zip(chain.levels, held_here, strict=True):
         level, seen = shards.home
-        image = images[place] if parts is None and len(shards.shards) == 1 else None
+        if mine is not None:
+            found += [(level, limit, milli // MILLI) for limit, milli in mine.read_left(level, now_ms)]
+            continue
+        image = next(seen_images) if parts is None else None
+        image = image if len(shards.shards) == 1 else None
         known_level, limits, _, _ = seen.spendable
         is_known = image is seen.image and level is known_level and len(limits) == len(level.limits)
         if image is None or not is_known or now_ms != seen.seen_ms:

@@ -30,7 +30,6 @@ from ..records.slots import find_taken, renew_slots
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
-from ..stores.port import Preparable, ServesThreads
 from .chain import LevelShard
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller, Runtime
     from ..stores.port import Store
+    from .background import BackgroundStore
     from .grant import Grant
     from .observers import Observers
 
@@ -110,19 +110,16 @@ class Renewal:
 class Holdings:
     """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
 
-    def __init__(self, backend: Backend, store: Store, observers: Observers) -> None:
+    def __init__(self, backend: Backend, background: BackgroundStore, observers: Observers) -> None:
         self._backend = backend
-        self._store = store
+        self._background = background
         self._observers = observers
         self._lock = threading.RLock()
         self._records: dict[Key, HeldRecord] = {}
         self._places: dict[TakenSlot, HeldRecord] = {}
         """The record of each slot."""
-        self._thread_store: Store | None = None
         self._closed = False
-        self._in_place = store.capabilities.instant or not backend.runtime.can_cancel
-        """Whether threads can use the store as it is."""
-        self._most_renewed = MOST_RENEWED if store.capabilities.partition_writes else None
+        self._most_renewed = MOST_RENEWED if backend.store.capabilities.partition_writes else None
         protect(self._lock)
         after_fork(self._forget)
 
@@ -168,9 +165,6 @@ class Holdings:
         self._closed = True
         for scope in {None, *(scope for record in self._find_records(None) for scope in record.callers())}:
             HOUSEKEEPER.cancel(Renewal(self, scope))
-        store, self._thread_store = self._thread_store, None
-        if store is not None:
-            run(store.close())
 
     def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
@@ -180,7 +174,7 @@ class Holdings:
             record.due_ms = min(record.due_ms, due_ms)
             record.slots |= slots
             self._places |= dict.fromkeys(slots, record)
-        for scope in record.callers() if self._needs_loops else (None,):
+        for scope in record.callers() if self._background.needs_loops else (None,):
             HOUSEKEEPER.schedule(Renewal(self, scope), self._seconds_until(due_ms))
 
     def _seconds_until(self, instant_ms: int) -> float:
@@ -190,14 +184,9 @@ class Holdings:
         """Let go of all slots in a child process: they are the parent's."""
         for slot in self._places:
             slot.ended = True
-        self._records, self._places, self._thread_store = {}, {}, None
+        self._records, self._places = {}, {}
 
     # Renewing.
-
-    @property
-    def _needs_loops(self) -> bool:
-        """Whether only the event loops of the leases can use the store."""
-        return not (self._in_place or isinstance(self._store, ServesThreads))
 
     def _renew_in_thread(self, scope: object = None) -> float | None:
         """Renew what is due of the leases of an event loop, or of all, in a thread of the housekeeper's.
@@ -207,22 +196,11 @@ class Holdings:
         if self._closed:
             return None
         if scope is None:
-            run(self.renew_due(self._find_thread_store(), BlockingRuntime()))
+            run(self.renew_due(self._background.open(), BlockingRuntime()))
         else:
             self._renew_in_loop(scope)
         due_ms = min([record.due_ms for record in self._find_records(scope)], default=None)
         return None if due_ms is None else self._seconds_until(due_ms)
-
-    def _find_thread_store(self) -> Store:
-        """Return a store that this thread can use."""
-        if self._in_place or not isinstance(self._store, ServesThreads):
-            return self._backend.store
-        if self._thread_store is None:
-            store = self._store.for_threads()
-            if isinstance(store, Preparable):
-                run(store.prepare())
-            self._thread_store = store
-        return self._thread_store
 
     def _renew_in_loop(self, scope: object) -> None:
         """Renew what is due of the leases of an event loop, in it; if it is blocked, this is tried again soon."""

@@ -120,7 +120,7 @@ class InPlace:
         self._images[pk] = seen.image = after
         seen.seen_ms = now_ms
         seen.refused = False
-        return chain, cost, (after,), now_ms, NOTHING, None, None
+        return chain, cost, (after,), now_ms, NOTHING, None, None, None
 
     def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
@@ -155,7 +155,7 @@ class InPlace:
             image[TTL] = expiry_seconds(expires_ms)
         self._store.insert_bucket(level.key, image, now_ms, full_ms)
         seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return chain, cost, (image,), now_ms, NOTHING, None, None
+        return chain, cost, (image,), now_ms, NOTHING, None, None, None
 
 
 def _renewal(level: Level, image: Image) -> int:

@@ -20,6 +20,7 @@ from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known
 from .announcing import Announcer
 from .availability import StoreAvailability
+from .background import BackgroundStore
 from .chains import Chains
 from .engine import Engine
 from .grant import new_grant
@@ -28,7 +29,8 @@ from .in_place import InPlace
 from .joint_lease import JointLease
 from .lease import Lease
 from .observers import Observers, observe_store
-from .options import OptionChecks
+from .options import MOST_PREFETCH_MS, OptionChecks
+from .prefetching import Prefetcher
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
     from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
     from .chain import Chain
-    from .grant import Grant
+    from .grant import Grant, GrantFields
     from .lease_core import LeaseCore
-    from .options import OnLost
+    from .options import AcquireOptions, OnLost
 
 
 class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
@@ -65,6 +67,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
     for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
     and those that have no effect are told by a `DeprecationWarning`.
+    ``prefetch`` is for how many seconds tokens of keys that are asked for often are drawn in advance, so that most
+    acquires need no call of the store (0: never). It is never more than the limit; by the wall clock a grant may come
+    so much later than it is decided as of. `acquire` with ``exact=True`` goes around it, and a store inside the
+    process needs none of it.
     Entity and config operations work here as on the repository.
     """
 
@@ -87,6 +93,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         on_lost: OnLost | None = None,
+        prefetch: float = 0,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         on_unavailable = read_earlier(earlier, on_unavailable)
@@ -105,7 +112,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._observers = Observers(self._backend)
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
-        self._holdings = Holdings(self._backend, self.repository.store, self._observers)
+        self._background = BackgroundStore(self._backend, self.repository.store)
+        self._holdings = Holdings(self._backend, self._background, self._observers)
+        self._prefetcher = self._open_prefetcher(prefetch)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
         after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
@@ -124,6 +133,18 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with a Repository")
         return given
+
+    def _open_prefetcher(self, prefetch: float) -> Prefetcher | None:
+        """Return what draws tokens in advance; None if nothing does, as in a store inside the process."""
+        keep_ms = int(seconds("prefetch", prefetch, zero=True) * 1000)
+        if keep_ms > MOST_PREFETCH_MS:
+            raise ValidationError("prefetch", prefetch, f"must be at most {MOST_PREFETCH_MS // 1000} seconds")
+        if keep_ms and not self._speculative:
+            raise ValidationError("prefetch", prefetch, "cannot be combined with speculative_writes=False")
+        if not keep_ms or isinstance(self.repository.store, UpdatesInPlace):
+            return None
+        parts = (self._backend, self._chains, self._lines, self._background, self._announcer)
+        return Prefetcher(*parts, keep_ms)
 
     @property
     def name(self) -> str | None:
@@ -146,11 +167,14 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._backend.store = observe_store(self.repository.store, self._observers)
         self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer)
         store = self._backend.store
-        self._in_place = None
+        self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
         if self._speculative and isinstance(store, UpdatesInPlace):
-            self._in_place = InPlace(store, self._backend, self._chains, self._lines)
+            self._take_at_once = InPlace(store, self._backend, self._chains, self._lines).take
+        if self._prefetcher is not None:
+            self._prefetcher.engine = self._engine
+            self._take_at_once = self._prefetcher.take_now
         # An observed take begins with the stop-watch.
-        self._take_now = None if observers or self._in_place is None else self._in_place.take
+        self._take_now = None if observers else self._take_at_once
 
     def acquire(
         self,
@@ -168,6 +192,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         holder: str | None = None,
         on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
+        exact: bool = False,
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -181,6 +206,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         ``holder`` is a name that is shown with it. ``on_lost`` is called with the lease if the slot is lost (it was not
         renewed in time, or an operator has freed it); ``"cancel"`` cancels the task, and the block raises
         `SlotLostError`.
+        ``exact`` asks the store also where the limiter holds tokens that were drawn in advance (``prefetch``).
 
         >>> import asyncio
         >>> from zae_limiter import Limit
@@ -196,7 +222,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            options = self._options.check(*stated)
             if len(costs) > 1:
                 return JointLease(self, entity_id, costs, options)
             ((name, cost),) = costs.items()
@@ -205,8 +232,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None:
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
+        if not is_usual or priority is not None or exact:
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            options = self._options.check(*stated)
         return Lease(self, entity_id, resource, cost, options)
 
     async def _deadline(self) -> Deadline:
@@ -216,8 +244,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line; with slots unless ``holder`` is None."""
         options, availability = lease._options, self._availability
-        if self._observers.all and self._in_place is not None and cost is lease._cost:
-            taken = self._in_place.take(lease)  # else the lease has tried it
+        if self._observers.all and self._take_at_once is not None and cost is lease._cost:
+            taken = self._take_at_once(lease)  # else the lease has tried it
             if taken is not None:
                 return new_grant(taken)
         name, cache = (lease._entity_id, lease._resource, options.given), self._backend.cache
@@ -241,8 +269,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
                     check_known("consume", cost, chain.names)
             if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
-            else:
+            elif self._prefetcher is None:
                 grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
+            else:
+                grant = await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder)
         except RateLimiterUnavailable as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
@@ -250,6 +280,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 availability.report_answer()
             raise
+        if grant.held is not None and not grant.images:
+            return grant  # which the store was not asked for
         availability.answers += 1
         if availability.is_open or not availability.is_up:
             availability.report_answer()
@@ -279,19 +311,28 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         whole = cost if holder is None else chain.complete(cost)
         self._lines.check(chain, whole, max_wait_ms)
         if not max_wait_ms:
-            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options.atomic, holder)
+            return await self._take_chain(chain, cost, deadline, options, holder)
 
         async def attempt() -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
-            renewed, now_ms = deadline.renew(deadline.seconds + max_wait_ms / 1000), self._clock.now_ms()
+            renewed = deadline.renew(deadline.seconds + max_wait_ms / 1000)
             known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
             check_known("consume", cost, known.names)
-            return await self._engine.take(known, cost, now_ms, renewed, options.atomic, holder)
+            return await self._take_chain(known, cost, renewed, options, holder)
 
         async def look() -> Chain:
             return await self._engine.look(chain, self._backend.deadline(deadline.seconds))
 
         return await self._lines.stand(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
+
+    async def _take_chain(
+        self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, options: AcquireOptions, holder: str | None
+    ) -> Grant:
+        """Take ``cost`` as of now."""
+        now_ms = self._clock.now_ms()
+        if self._prefetcher is None:
+            return await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
+        return await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder)
 
     async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""
@@ -318,13 +359,26 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._backend.runtime.check_running()
         await self._holdings.renew_due(self._backend.store, self._backend.runtime)
 
+    async def flush(self) -> None:
+        """Give back the tokens that were drawn in advance (``prefetch``), and write the corrections that wait for it.
+
+        This happens by itself, within ``prefetch`` seconds, and when the limiter is closed.
+        """
+        self._backend.runtime.check_running()
+        if self._prefetcher is not None:
+            await self._prefetcher.flush()
+
     async def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        Tokens that were drawn in advance go back before.
         """
         self._backend.runtime.check_running()
+        if self._prefetcher is not None and not self._backend.closed:
+            await self._prefetcher.close()
         await self._backend.runtime.run_blocking(self._holdings.close)
+        await self._backend.runtime.run_blocking(self._background.close)
         await self.repository.close()
         self._lines.stir()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import check_limits, seconds
+from ..core.validation import flag
 from ..repository.configs import check_policy
 from .chain import Override
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CANCEL = "cancel"
 """As ``on_lost``: cancel the task that has entered the lease."""
+MOST_PREFETCH_MS = 60_000
+"""For how long tokens that were drawn in advance may be kept at most."""
 MAX_HOLDER = 64
 """Most characters of the name of a holder."""
 
@@ -37,6 +40,8 @@ class AcquireOptions(NamedTuple):
     """The name that is shown with its slots."""
     on_lost: OnLost | None
     """What happens when it loses a slot."""
+    exact: bool
+    """Whether the store is asked also where tokens of it are held."""
     plain: bool
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
@@ -56,7 +61,9 @@ class OptionChecks:
         self._able = backend.store.capabilities
         self._can_cancel = backend.runtime.can_cancel
         on_lost = self._check_on_lost(on_lost)
-        self.usual = AcquireOptions(None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, plain=True)
+        self.usual = AcquireOptions(
+            None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, False, plain=True
+        )
 
     def check(
         self,
@@ -68,6 +75,7 @@ class OptionChecks:
         priority: str | None,
         holder: str | None = None,
         on_lost: OnLost | None = None,
+        exact: bool = False,
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
         usual = self.usual
@@ -79,6 +87,7 @@ class OptionChecks:
             usual.atomic if atomic is None else self._check_atomic(atomic),
             "" if holder is None else _check_holder(holder),
             usual.on_lost if on_lost is None else self._check_on_lost(on_lost),
+            flag("exact", exact),
             plain=not max_wait and timeout is None and atomic is None,
         )
 

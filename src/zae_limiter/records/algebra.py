@@ -182,6 +182,38 @@ def apply_write(image: Image | None, write: Write) -> Image | None:
     return new
 
 
+def compose(first: Write, second: Write) -> Write:
+    """Return one write that does what two do, one after the other, to the same record.
+
+    ``second`` was planned from the image that ``first`` leaves. Neither of them deletes the record.
+    """
+    guards = [*first.guards]
+    for attr, op, value in second.guards:
+        if attr in first.put:  # it is what the second was planned from, whatever it was before
+            continue
+        shift = first.add.get(attr, 0)
+        guards.append((attr, op, _shift(value, -shift) if shift else value))
+    put, add = {**first.put, **second.put}, {**first.add}
+    for attr in second.put:
+        add.pop(attr, None)
+    for attr, amount in second.add.items():
+        if attr in put:
+            put[attr] += amount
+        else:
+            add[attr] = add.get(attr, 0) + amount
+    remove = (*(attr for attr in first.remove if attr not in second.put), *second.remove)
+    put = {attr: value for attr, value in put.items() if attr not in remove}
+    expires = first.expires_at_ms if second.expires_at_ms is None else second.expires_at_ms
+    if first.expires_at_ms and second.expires_at_ms:
+        expires = max(first.expires_at_ms, second.expires_at_ms)
+    return Write(first.key, tuple(dict.fromkeys(guards)), put, add, remove, expires, seen=first.seen)
+
+
+def _shift(value: Any, amount: int) -> Any:
+    """Return what a guard compares with, moved by an amount."""
+    return (value[0] + amount, value[1] + amount) if isinstance(value, tuple) else value + amount
+
+
 def expiry_seconds(expires_at_ms: int) -> int:
     """Return an expiry as it is stored: whole seconds, rounded up."""
     return -(-expires_at_ms // 1000)

@@ -37,6 +37,8 @@ class Charge(NamedTuple):
     after: Mapping[str, Snapshot]
     orders: Mapping[str, Order]
     overdrawn: Mapping[str, int] = _NOTHING
+    may_undo: bool = True
+    """Whether a return may rely on nobody else writing the bucket, where nobody has since."""
 
     @classmethod
     def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
@@ -180,7 +182,8 @@ class SettlementDraft:
         image, found = self._image, GiveBack(0)
         tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
         if self._is_same_bucket and name in self._charge.after:
-            found = give_back(self._charge.after[name], amount, image[tk], image[cr], image[hi], since, made_up)
+            counters = (image[tk], image[cr], image[hi])
+            found = give_back(self._charge.after[name], amount, *counters, since, made_up, self._charge.may_undo)
         self.credited[name] = 0 if found.undoes else found.counted
         if found.counted < amount:
             self.uncounted[name] = amount - found.counted

@@ -300,6 +300,17 @@ class LimiterBackend(Backend):
         self.store = shared.store
 
 
+class ThreadBackend(LimiterBackend):
+    """The same for work in threads of its own, over a store that these can use."""
+
+    __slots__ = ("runtime",)
+
+    def __init__(self, shared: Backend, store: Store, runtime: Runtime) -> None:
+        self.__dict__ = shared.__dict__
+        self.store = store
+        self.runtime = runtime
+
+
 class Operations:
     """A group of operations over one backend. Repository and limiter are composed of these."""
 

@@ -107,6 +107,10 @@ class TaskCaller:
         return self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError)
 
 
+_STARTED: set[asyncio.Task[object]] = set()
+"""Tasks for which nobody waits: a loop alone would not keep them alive."""
+
+
 class AsyncioRuntime:
     """Waits by suspending the running task."""
 
@@ -142,6 +146,12 @@ class AsyncioRuntime:
         It runs in the caller's own task if it ``never_cancels`` that, and else in a task of its own.
         """
         return _run_to_end(work) if never_cancels else _run_apart(work)
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Begin it as a task of the running loop."""
+        task = asyncio.get_running_loop().create_task(work())
+        _STARTED.add(task)
+        task.add_done_callback(_STARTED.discard)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once; failures are returned as values."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .housekeeper import HOUSEKEEPER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
@@ -91,6 +93,14 @@ class BlockingRuntime:
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Coroutine[Any, Any, T]:
         """Return ``work``: a thread cannot be cancelled from outside."""
         return work
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Leave it to the housekeeper."""
+
+        def chore() -> None:
+            run(work())
+
+        HOUSEKEEPER.schedule(chore, 0.0)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once: the first one here, each of the others in a thread of its own.

@@ -77,6 +77,9 @@ class Runtime(Protocol):
         ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
         """
 
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Begin work for which nobody waits: in the running event loop, or in a thread. It must not raise."""
+
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
 

@@ -58,6 +58,10 @@ class SyncRateLimiter(SyncOperations):
     ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
     for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
     and those that have no effect are told by a `DeprecationWarning`.
+    ``prefetch`` is for how many seconds tokens of keys that are asked for often are drawn in advance, so that most
+    acquires need no call of the store (0: never). It is never more than the limit; by the wall clock a grant may come
+    so much later than it is decided as of. `acquire` with ``exact=True`` goes around it, and a store inside the
+    process needs none of it.
     Entity and config operations work here as on the repository.
     """
 
@@ -81,6 +85,7 @@ class SyncRateLimiter(SyncOperations):
         observer: Observer | None = None,
         on_alert: Callable[[Alert], None] | None = None,
         on_lost: OnLost | None = None,
+        prefetch: float = 0,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
         given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
@@ -101,6 +106,7 @@ class SyncRateLimiter(SyncOperations):
             observer=observer,
             on_alert=on_alert,
             on_lost=on_lost,
+            prefetch=prefetch,
             **earlier,
         )
         self._options = self._inner.options
@@ -140,6 +146,7 @@ class SyncRateLimiter(SyncOperations):
         holder: str | None = None,
         on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
+        exact: bool = False,
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -153,6 +160,7 @@ class SyncRateLimiter(SyncOperations):
         ``holder`` is a name that is shown with it. ``on_lost`` is called with the lease if the slot is lost (it was not
         renewed in time, or an operator has freed it); ``"cancel"`` cancels the task, and the block raises
         `SlotLostError`.
+        ``exact`` asks the store also where the limiter holds tokens that were drawn in advance (``prefetch``).
 
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
@@ -167,7 +175,8 @@ class SyncRateLimiter(SyncOperations):
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            options = self._options.check(*stated)
             if len(costs) > 1:
                 return SyncJointLease(self._inner, entity_id, costs, options)
             ((name, cost),) = costs.items()
@@ -176,8 +185,9 @@ class SyncRateLimiter(SyncOperations):
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None:
-            options = self._options.check(limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost)
+        if not is_usual or priority is not None or exact:
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            options = self._options.check(*stated)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 
     def available(
@@ -301,6 +311,13 @@ class SyncRateLimiter(SyncOperations):
         """Return whether the store can be used and answers within ``timeout`` seconds."""
         return run(self._inner.is_available(timeout))
 
+    def flush(self) -> None:
+        """Give back the tokens that were drawn in advance (``prefetch``), and write the corrections that wait for it.
+
+        This happens by itself, within ``prefetch`` seconds, and when the limiter is closed.
+        """
+        run(self._inner.flush())
+
     def renew_slots(self) -> None:
         """Renew the slots of open leases that are due by now.
 
@@ -312,6 +329,7 @@ class SyncRateLimiter(SyncOperations):
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 
         A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        Tokens that were drawn in advance go back before.
         """
         run(self._inner.close())
 

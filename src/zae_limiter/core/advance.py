@@ -1,0 +1,72 @@
+"""Advances: tokens of a limit that a process has drawn before anybody has asked it for them.
+
+A draw that met the level ``l`` at the instant ``T`` may take more than ``l``: token ``j`` of it is *decided as of* the
+first instant at which the bucket would have held it, that is ``T`` while ``j <= l``, else when the refill has made
+``j - l``. From then on it may be granted without asking the store, for as long as it is kept. So the tokens that are
+decided by any instant are never more than those that an exact bucket would have given by then, whoever draws how much:
+``docs/adr/0020-prefetch.md`` has the proof.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .draw import AnchoredLimit
+
+
+class Advance(NamedTuple):
+    """The tokens of one limit that one draw has taken, in millitokens, and when each of them may be granted."""
+
+    limit: AnchoredLimit
+    drawn_ms: int
+    met: int
+    """The level of the bucket that the draw has met."""
+    size: int
+    keep_ms: int
+    """For how long a token may be granted from its instant on."""
+    until_ms: int
+    """The last instant at which any of them may be granted."""
+
+    def born(self, now_ms: int) -> int:
+        """Return how many of the tokens are decided as of ``now_ms`` or before."""
+        if now_ms < self.drawn_ms:
+            return 0
+        made = self.limit.since(now_ms) - self.limit.since(self.drawn_ms) if self.limit.amount else 0
+        return max(0, min(self.size, self.met + made))
+
+    def expired(self, now_ms: int) -> int:
+        """Return how many of the tokens may not be granted any more at ``now_ms``."""
+        return self.size if now_ms > self.until_ms else self.born(now_ms - self.keep_ms - 1)
+
+    def instant(self, place: int) -> int:
+        """Return the instant as of which the token at ``place`` is decided; the first one has the place 1."""
+        if place <= self.met:
+            return self.drawn_ms
+        made = self.limit.since(self.drawn_ms)
+        return max(self.drawn_ms, self.limit.reaches(made + place - self.met - 1) + 1)
+
+    @property
+    def all_born_ms(self) -> int:
+        """The instant as of which the last token is decided."""
+        return self.instant(self.size)
+
+
+class HeldTokens(NamedTuple):
+    """What is left of an advance: the last ``left`` of its tokens."""
+
+    advance: Advance
+    left: int
+
+    def ready(self, now_ms: int) -> int:
+        """Return how many of them are decided by ``now_ms``."""
+        return max(0, self.advance.born(now_ms) - self.advance.size + self.left)
+
+
+def choose_advance(wanted: int, level: int, ahead: int) -> int:
+    """Return how much to draw in advance of a limit whose level will be ``level``: at most half of what is left.
+
+    ``ahead`` is how far the draw may go beyond that, into the refill of the next moments; the level may be below zero
+    for that reason, as others do the same.
+    """
+    return max(0, min(wanted, (level + ahead) // 2))

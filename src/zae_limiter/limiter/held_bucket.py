@@ -1,0 +1,384 @@
+"""What this process holds of one bucket: tokens that were drawn in advance, and corrections that are to be written.
+
+Callers take from the tokens without asking the store. Every write that draws more of them also settles what has become
+of the ones before: what nobody has taken goes back, and what leases have used more or less than they took is corrected.
+One write at a time does so. Tokens and corrections of a bucket are shared by all threads and event loops.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..core.advance import Advance, HeldTokens
+from ..core.bucket import FOR_EVER, MILLI
+from ..forks import protect
+from ..records import bucket, charging
+from ..records.ledger import with_usage
+from ..records.level import CREDITS, SHARDS
+from ..records.settlement import is_split
+from ..records.watching import watch
+from .chain import Chain, LevelShard, LevelShards
+from .deciding import Draft
+from .demand import Demand, Others
+from .held_tokens import Correction, Lot, Taken
+from .planning import Outdated, Part, add_up, plan_part
+from .refilling import FEWEST, Wanted, settle_all, settlements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..records.algebra import Image
+    from ..records.level import Level
+    from .chain import Override
+    from .coalescer import PendingCharge
+    from .grant import Grant
+    from .held_buckets import HeldBuckets
+    from .settling import SettlementPart
+
+_LEAD_MS = 30
+"""So long before the tokens run out, at the present demand, more of them are drawn."""
+
+
+class Elsewhere(Exception):
+    """Tokens that are missing here may be found where none are drawn in advance: other shards, or credits."""
+
+
+class HeldBucket:
+    """The tokens held of one bucket, who has asked for them, and what is to be corrected."""
+
+    def __init__(self, held: HeldBuckets, home: LevelShard, given: Override | None, now_ms: int) -> None:
+        self._held = held
+        self._lock = threading.RLock()
+        self.demand = Demand(now_ms)
+        self._others = Others()
+        self.lots: list[Lot] = []
+        """The tokens, the oldest first."""
+        self._corrections: list[Correction] = []
+        self._open: dict[Lot, Correction] = {}
+        """Those of them that may grow, by lot."""
+        self._grants = 0
+        """How many grants the usage of the bucket does not have yet."""
+        self._low: dict[str, float] = {}
+        """What is left of each limit when more has to be drawn."""
+        self.is_low = False
+        """Whether more has to be drawn."""
+        self.is_refilling = False
+        """Whether that was begun in the background."""
+        self.draws = True
+        """Whether writes draw in advance; if not, they only settle."""
+        self._writing = False
+        self._awaited = False
+        """Whether callers wait for the write: then nobody overtakes them."""
+        self._in_hand: list[Correction] = []
+        """The corrections that are settled by the write, and how many grants it counts."""
+        self._counted = 0
+        self._sent = False
+        """Whether the write that was drafted last may have been done."""
+        self._move(home, given)
+        protect(self._lock)
+
+    def _move(self, home: LevelShard, given: Override | None) -> None:
+        self.home = home
+        self.names = frozenset(home.level.token_limits)
+        self.chain = Chain((LevelShards(home, (home,)),), given, 0, FOR_EVER, 0, held=self._held, refills=self)
+        """The bucket alone, for the writes that draw in advance."""
+
+    def serves(self, level: Level) -> bool:
+        """Return whether the tokens were drawn under the limits of a level, and from its shard."""
+        mine = self.home.level
+        same = mine.token_limits is level.token_limits and mine.version == level.version
+        return same and mine.shard_count == level.shard_count
+
+    def follow(self, home: LevelShard, given: Override | None) -> bool:
+        """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
+        if self.serves(home.level):
+            return True
+        with self._lock:
+            if (home.level.version or 0) < (self.home.level.version or 0):
+                return False
+            self.end_lots()
+            self._move(home, given)
+            return True
+
+    # Taking.
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether so much is asked for that tokens are worth drawing in advance."""
+        return self.demand.acquires * self._held.keep_ms >= FEWEST * MILLI
+
+    def count(self, cost: Mapping[str, int], now_ms: int) -> None:
+        """Count an acquire."""
+        if self.demand.count(cost, now_ms):
+            tokens = self.demand.tokens.items() if self.is_hot else ()
+            self._low = {name: amount * _LEAD_MS / MILLI for name, amount in tokens if name in self.names}
+
+    def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of the tokens that are held; return None if that is not all there, or callers are waiting."""
+        if self._awaited or not self.lots:
+            return None
+        with self._lock:
+            lots = self.lots
+            if len(lots) != 1 or not lots[0].calm_from_ms <= now_ms <= lots[0].calm_until_ms:
+                return self._take_across(cost, now_ms)
+            (lot,), low = lots, self._low
+            left = lot.left.copy()
+            for name, need in cost.items():
+                have = left.get(name)
+                if have is None:
+                    if name in self.names:
+                        return None
+                elif have < (need or 1):
+                    return None
+                else:
+                    left[name] = have = have - need
+                    if have < low.get(name, 0):
+                        self.is_low = True
+            lot.left = left
+            self._grants += 1
+            return Taken(self, ((lot, cost, left),))
+
+    def _take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of several lots, or of one of which not all may be granted; the oldest tokens first."""
+        ready = self._count_ready(now_ms)
+        missing = {name: need for name, need in cost.items() if name in self.names}
+        if not self.lots or any(ready.get(name, 0) < (need or 1) for name, need in missing.items()):
+            return None
+        places = []
+        for lot in self.lots:
+            mine = {name: min(need, lot.ready(name, now_ms)) for name, need in missing.items() if need}
+            if any(mine.values()):
+                lot.left = {name: left - mine.get(name, 0) for name, left in lot.left.items()}
+                missing = {name: need - mine.get(name, 0) for name, need in missing.items()}
+                places.append((lot, mine, lot.left))
+        left = add_up([lot.left for lot in self.lots])
+        self.is_low = self.is_low or any(left.get(name, 0) < least for name, least in self._low.items())
+        self._grants += 1
+        return Taken(self, places or [(self.lots[-1], {}, self.lots[-1].left)])
+
+    def put_back(self, taken: Taken) -> None:
+        """Undo `take`."""
+        with self._lock:
+            self._grants -= 1
+            for lot, mine, left in taken.places:
+                if lot.left is left and lot in self.lots:
+                    lot.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
+                else:
+                    self.correct(lot, {name: -amount for name, amount in mine.items() if name in lot.advances})
+
+    def _count_ready(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms``, by limit."""
+        self.count_left(now_ms)
+        return add_up([{name: lot.ready(name, now_ms) for name in lot.left} for lot in self.lots])
+
+    def count_left(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms`` or later, by limit."""
+        with self._lock:
+            for lot in self.lots:
+                lot.pass_over_expired(now_ms)
+            return add_up([lot.left for lot in self.lots])
+
+    def find_held(self, now_ms: int) -> dict[str, tuple[HeldTokens, ...]]:
+        """Return the tokens that may be granted at ``now_ms`` or later, by limit."""
+        with self._lock:
+            self.count_left(now_ms)
+            found = {name: [lot.held(name) for lot in self.lots] for name in self.names}
+        return {name: tuple([each for each in held if each is not None]) for name, held in found.items()}
+
+    # Correcting.
+
+    def correct(self, lot: Lot, delta: Mapping[str, int]) -> Correction:
+        """Have ``delta`` added to what a lot has consumed, with the next write."""
+        with self._lock:
+            found = self._open.get(lot)
+            if found is None:
+                found = self._open[lot] = Correction(lot, self._held.now_ms() + self._held.keep_ms)
+                self._corrections.append(found)
+                self._held.schedule(self)
+            found.delta = add_up([found.delta, delta])
+            return found
+
+    def end_lots(self, now_ms: int | None = None) -> None:
+        """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
+        with self._lock:
+            for lot in tuple(self.lots):
+                if now_ms is None or lot.is_over(now_ms):
+                    self.lots.remove(lot)
+                    lot.end()
+                else:
+                    lot.pass_over_expired(now_ms)
+                back = lot.take_unused()
+                if back:
+                    self._held.counters.returned -= sum(back.values())
+                    self.correct(lot, back)
+
+    def take_corrections(self) -> list[tuple[Correction, SettlementPart]]:
+        """Take out what no write that draws can settle, for whoever settles it otherwise."""
+        with self._lock:
+            if self._writing:
+                return []
+            found, self._corrections, self._open, self._grants = self._corrections, [], {}, 0
+            for correction in found:
+                correction.settled = True
+            return [(each, part) for each in found for part in settlements(self.home, [each])]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing held and nothing to write."""
+        return not (self.lots or self._corrections or self._grants or self._in_hand)
+
+    def due_ms(self) -> int:
+        """Return when something has to be written, if no other write takes it along."""
+        ends = [lot.ends_ms + 1 for lot in tuple(self.lots)]
+        due = [correction.due_ms for correction in tuple(self._corrections)]
+        return min([*ends, *due], default=0 if self._grants else FOR_EVER)
+
+    # Writing: `Engine` decides by `draft`, commits, and has `learn` called; one at a time, between `begin` and `end`.
+
+    def begin(self) -> bool:
+        """Begin to write; return False if somebody else is writing."""
+        with self._lock:
+            if self._writing:
+                return False
+            self._writing = True
+            return True
+
+    def end(self) -> None:
+        """End writing. What was sent and not confirmed is not written again, as it may have been: it is lost."""
+        with self._lock:
+            for correction in self._in_hand:
+                if self._sent:
+                    correction.lost = correction.settled = True
+                    self._held.count_lost(self.home.level, correction.delta)
+            if not self._sent:
+                self._corrections = [*self._in_hand, *self._corrections]
+                self._grants += self._counted
+            self._in_hand, self._counted, self._sent = [], 0, False
+            self._writing = self._awaited = False
+
+    def draft(self, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
+        """Choose who is served by the next write, and what it draws and settles besides.
+
+        Return None where nobody can be. Raise `Outdated` where the bucket is not what it was, and `Elsewhere` where it
+        may have what is missing in other places.
+        """
+        level, seen = self.home
+        image = seen.image
+        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        with self._lock:
+            self._sent = False
+            self.end_lots(now_ms)
+            ready = self._count_ready(now_ms)
+            charges = self._choose_charges(pending, ready, now_ms)
+            cost = {name: need for name, need in add_up([each.cost for each in charges]).items() if name in self.names}
+            short = {
+                name: max(0, need - ready.get(name, 0))
+                for name, need in cost.items()
+                if ready.get(name, 0) < (need or 1)
+            }
+            self._awaited = self._awaited or bool(short)
+            if cost and not short:  # what is held is enough
+                return Draft(charges, cost, [])
+            if charges:
+                return self._plan(charges, cost, short, now_ms)
+            if self._may_have_more:
+                raise Elsewhere
+            # Nobody can be served now, but those who come later may be.
+            drawing = None if any(self.count_left(now_ms).values()) else self._plan([], {}, {}, now_ms)
+            if drawing is None or not any(part.cost for part in drawing.parts):
+                self._sent = False
+                return None
+            return drawing
+
+    def _choose_charges(
+        self, pending: list[PendingCharge[Grant]], ready: Mapping[str, int], now_ms: int
+    ) -> list[PendingCharge[Grant]]:
+        """Return those who can be served, in order: from what is held, and from what the bucket has besides."""
+        level, seen = self.home
+        least, balances = level.least(seen.image), bucket.reading([(level, seen.image)], now_ms).balances
+        spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
+        held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
+        chosen = []
+        for charge in pending:
+            needs = {name: need for name, need in charge.cost.items() if name in self.names}
+            if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
+                chosen.append(charge)
+                held |= {name: held[name] - need for name, need in needs.items()}
+        return chosen
+
+    @property
+    def _may_have_more(self) -> bool:
+        """Whether the bucket has tokens besides that are not drawn in advance: in other shards, or as credits."""
+        image = self.home.seen.image
+        return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
+
+    def _plan(
+        self, charges: list[PendingCharge[Grant]], cost: Mapping[str, int], short: Mapping[str, int], now_ms: int
+    ) -> Draft | None:
+        """Plan the write that settles what there is to settle, and draws what is short and an advance."""
+        level, seen = self.home
+        image = seen.image
+        if image is None:
+            first = plan_part(self.home, None, short, now_ms, charging.ALONE, 0) if short else None
+            return None if short and first is None else Draft(charges, cost, [first] if first else [], as_of_ms=now_ms)
+        for correction in tuple(self._corrections):
+            if not is_split(correction.lot.level, image):
+                self._corrections.remove(correction)
+                self._open.pop(correction.lot, None)
+                self._in_hand.append(correction)
+        self._counted, self._grants = self._counted + self._grants, 0
+        settled = settle_all(self.home, image, self._in_hand, self._counted, now_ms)
+        draws = self.draws and self.is_hot and not self._held.is_closed
+        wanted = Wanted(self.demand, self._others, self._held.keep_ms, self.count_left(now_ms))
+        plan = wanted.plan(self.home, image, settled, short, now_ms, draws)
+        if plan is None:
+            return None
+        write = plan.write
+        if write is None:
+            return Draft(charges, cost, [])
+        write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
+        write, accruals = with_usage(level, image, write, now_ms)
+        self._sent = True
+        part = Part(self.home, plan.drawn, write, accruals, self._counted, alerts=alerts)
+        return Draft(charges, cost, [part], as_of_ms=plan.as_of_ms)
+
+    def learn_loss(self) -> None:
+        """Note that the write that was drafted last was not done: somebody else was faster."""
+        self._sent = False
+
+    def learn(self, chosen: Draft, image: Image | None, now_ms: int) -> None:
+        """Keep what a write has drawn, and forget what it has settled; then serve those it was chosen for."""
+        with self._lock:
+            for part in chosen.parts:
+                for correction in self._in_hand:
+                    correction.settled = True
+                self._in_hand, self._counted, self._sent = [], 0, False
+                self._held.counters.writes += 1
+                if image is not None:
+                    self._others.learn(self.home.level, image, part.write, now_ms)
+                    self._keep(part.cost, chosen.as_of_ms, image, now_ms)
+            for charge in chosen.charges:
+                charge.taken = self._take_across(charge.cost, now_ms) if charge.cost else None
+            self._awaited = False
+
+    def _keep(self, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
+        """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
+        level, seen = self.home
+        limits = seen.limits(level, image, now_ms)
+        if limits is None:  # under limits that are others by now: then they are taken for nobody
+            return
+        until_ms = min(limits.window[1], limits.until_ms, level.in_force[1] - 1)
+        advances = {}
+        for name, size in drawn.items():
+            limit = limits.by_name[name]
+            met = limit.level(image[limit.tk], now_ms) + size
+            if size:
+                # Where it was decided a little in the past, the bucket was full then.
+                drawn_ms = as_of_ms if met >= size else now_ms
+                advances[name] = Advance(limit, drawn_ms, met, size, self._held.keep_ms, until_ms)
+        if advances:
+            self.lots.append(Lot(level, image, now_ms, advances))
+            self.is_low = False
+            self._held.schedule(self)

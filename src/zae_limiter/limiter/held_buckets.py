@@ -1,0 +1,105 @@
+"""The buckets of which a limiter holds tokens, or has lately asked for some, and what they have saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI, ShardBalance
+from ..core.reports import PrefetchStats
+from ..forks import after_fork
+from ..logs import SETTLEMENT_LOST, tell
+from ..stores.bounded import BoundedMap
+from .held_bucket import HeldBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..core.decide import Reading
+    from ..records.level import Level
+    from ..repository.backend import Backend
+    from .chain import LevelShard, Override
+
+
+class Counters:
+    """What is counted of all buckets, in grants and millitokens."""
+
+    __slots__ = ("granted", "lost", "returned", "writes")
+
+    def __init__(self) -> None:
+        self.granted = self.writes = self.returned = self.lost = 0
+
+
+class HeldBuckets:
+    """The tokens held of each bucket, for requests of one priority."""
+
+    def __init__(self, backend: Backend, keep_ms: int, wake: Callable[[int], None]) -> None:
+        self._backend = backend
+        self.keep_ms = keep_ms
+        """For how long a token may be granted."""
+        self._wake = wake
+        self.counters = Counters()
+        self.is_closed = False
+        """Whether nothing more is drawn in advance."""
+        self._buckets: BoundedMap[tuple[str, str | None], HeldBucket] = BoundedMap(backend.max_cached_keys)
+        self.get = self._buckets.get
+        self._active: dict[HeldBucket, None] = {}
+        """Those that hold something or have something to write."""
+        self.now_ms = backend.clock.now_ms
+        after_fork(self._forget)
+
+    def find(self, home: LevelShard, given: Override | None, now_ms: int) -> HeldBucket | None:
+        """Return the bucket of a level; None for one of which no tokens are drawn in advance.
+
+        These have slots, which are the store's to count, or may be overdrawn, so that nobody has to wait for them.
+        """
+        level = home.level
+        if level.slot_limits or level.token_limits.soft or not level.token_limits or self.is_closed:
+            return None
+        name = (level.key.pk, level.priority)
+        found = self.get(name) or self._buckets.get_or_make(name, lambda: HeldBucket(self, home, given, now_ms))
+        return found if found.follow(home, given) else None
+
+    def add_to(self, home: LevelShard, reading: Reading, now_ms: int) -> Reading:
+        """Return what was read of a level with the tokens that are held of it."""
+        bucket = self.get((home.level.key.pk, home.level.priority))
+        if bucket is None or not bucket.lots:
+            return reading
+        balances = dict(reading.balances)
+        for name, held in bucket.find_held(now_ms).items():
+            first, *others = balances.get(name, (None,))
+            if held and isinstance(first, ShardBalance):
+                balances[name] = (first._replace(advances=held), *others)
+        return reading._replace(balances=balances)
+
+    def schedule(self, bucket: HeldBucket) -> None:
+        """Have a bucket looked after when something of it is due."""
+        self._active[bucket] = None
+        self._wake(bucket.due_ms())
+
+    def active(self) -> list[HeldBucket]:
+        """Return those that hold something or have something to write."""
+        for bucket in tuple(self._active):
+            if bucket.is_idle:
+                self._active.pop(bucket, None)
+        return list(self._active)
+
+    def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
+        """Count and log a correction that could not be written."""
+        self.counters.lost += 1
+        tokens = {name: amount // MILLI for name, amount in delta.items() if amount}
+        whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_tokens": tokens}
+        message = "what was gathered of a bucket could not be written: %s"
+        tell(SETTLEMENT_LOST, message, tokens, **self._backend.log_fields(), **whose)
+
+    def stats(self) -> PrefetchStats:
+        """Return what is held now and was counted so far."""
+        now_ms, counters = self.now_ms(), self.counters
+        held = sum(sum(bucket.count_left(now_ms).values()) for bucket in self.active())
+        spared = max(0, counters.granted - counters.writes)
+        return PrefetchStats(held // MILLI, counters.granted, counters.returned // MILLI, spared, counters.lost)
+
+    def _forget(self) -> None:
+        """Start with nothing in a child process: what is held is the parent's."""
+        self._buckets.clear()
+        self._active.clear()
+        self.counters = Counters()

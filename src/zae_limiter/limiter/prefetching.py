@@ -1,0 +1,283 @@
+"""Prefetching: taking from tokens that this process holds, and drawing them before they are asked for.
+
+Each level of a chain is served on its own: from what is held of it, by a write that also draws in advance where it is
+asked for often, or by the exact write of any other acquire. All or nothing holds: what was taken goes back if another
+level refuses. ``docs/adr/0020-prefetch.md``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.bucket import FOR_EVER, MILLI
+from ..core.decide import describe
+from ..core.errors import RateLimitExceeded, ZAELimiterError
+from ..runtime.blocking import run
+from ..runtime.housekeeper import HOUSEKEEPER
+from ..runtime.retries import tries
+from .amounts import check_known
+from .engine import Engine
+from .grant import NOTHING, new_grant
+from .held_bucket import Elsewhere
+from .held_buckets import HeldBuckets
+from .planning import Outdated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..repository.backend import Backend
+    from ..runtime.deadline import Deadline
+    from ..runtime.port import Caller
+    from .announcing import Announcer
+    from .background import BackgroundStore
+    from .chain import Chain, LevelShard
+    from .chains import Chains
+    from .grant import Grant, GrantFields
+    from .held_bucket import HeldBucket
+    from .held_tokens import Taken
+    from .lease_core import LeaseCore
+    from .options import AcquireOptions
+    from .waiting import Lines
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """A chore: writing what is due of the tokens held by one limiter."""
+
+    prefetcher: Prefetcher
+
+    def __call__(self) -> float | None:
+        """Write what is due. Return the seconds until more is; None if nothing is held."""
+        return self.prefetcher.keep_up()
+
+
+class Prefetcher:
+    """Takes for the leases of one limiter, and draws in advance what they are going to ask for."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        chains: Chains,
+        lines: Lines,
+        background: BackgroundStore,
+        announcer: Announcer,
+        keep_ms: int,
+    ) -> None:
+        self.engine: Engine
+        """Set by the limiter, whenever it has a new one."""
+        self._backend = backend
+        self._clock = backend.clock
+        self._cache = backend.cache
+        self._chains = chains
+        self._lines = lines
+        self._background = background
+        self._announcer = announcer
+        self._lock = threading.RLock()
+        self._due_ms = FOR_EVER
+        self._caller: Caller | None = None
+        self.held = HeldBuckets(backend, keep_ms, self._wake)
+        chains.held = self.held
+
+    # Taking.
+
+    def take_now(self, lease: LeaseCore) -> GrantFields | None:
+        """Take the cost of a lease from what is held; return None, with nothing taken, where it is not all there."""
+        options = lease._options
+        if not options.plain or options.exact or self._lines.waiting:
+            return None
+        now_ms = self._clock.now_ms()
+        try:  # as `Chains.known`
+            chain = self._chains.get((lease._entity_id, lease._resource, options.given))
+        except TypeError:
+            return None
+        if (
+            chain is None
+            or chain.generation != self._cache.generation
+            or not chain.since_ms <= now_ms < chain.valid_until_ms
+        ):
+            return None
+        granted = self._take_held(chain, lease._cost, now_ms)
+        self._cache.hits += granted is not None
+        return granted
+
+    def _take_held(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
+        """Take a cost at every level from what is held, and count it as asked for; else return None."""
+        found: list[Taken] = []
+        for name in cost:
+            if name not in chain.names:
+                return None
+        for level, _ in chain.homes:
+            bucket = self.held.get((level.key.pk, level.priority))
+            taken = None
+            if bucket is not None and bucket.serves(level):
+                taken = bucket.take(cost, now_ms)
+            if taken is None:
+                for each in found:
+                    each.undo()
+                return None
+            found.append(taken)
+        for taken in found:
+            self._count(taken.bucket, cost, now_ms)
+        return chain, cost, (), now_ms, NOTHING, None, None, tuple(found)
+
+    def _count(self, bucket: HeldBucket, cost: Mapping[str, int], now_ms: int) -> None:
+        """Count a grant from what is held, and draw more before it runs out."""
+        self.held.counters.granted += 1
+        bucket.count(cost, now_ms)
+        if bucket.is_low and not bucket.is_refilling:
+            self._start_refill(bucket)
+
+    async def take(
+        self,
+        chain: Chain,
+        cost: Mapping[str, int],
+        now_ms: int,
+        deadline: Deadline,
+        options: AcquireOptions,
+        holder: str | None = None,
+    ) -> Grant:
+        """Take ``cost`` as `Engine.take` does, from what is held where that is possible and ``options`` allow it."""
+        counts = True
+        for _ in tries(chain.homes[0].level.key.pk):
+            try:
+                if chain.joined:
+                    return await self.engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
+                if options.exact or options.atomic:
+                    whole = chain.part(tuple(range(len(chain.levels))))
+                    return await self.engine.take(whole, cost, now_ms, deadline, options.atomic, holder)
+                return await self._take_levels(chain, cost, now_ms, deadline, holder, counts)
+            except Outdated:
+                chain = await self._chains.follow(chain, deadline)
+                check_known("consume", cost, chain.names)
+                now_ms, counts = self._clock.now_ms(), False
+        raise AssertionError  # pragma: no cover  # tries() ends by raising
+
+    async def _take_levels(
+        self,
+        chain: Chain,
+        cost: Mapping[str, int],
+        now_ms: int,
+        deadline: Deadline,
+        holder: str | None,
+        counts: bool,
+    ) -> Grant:
+        served: list[Taken | None] = [None] * len(chain.homes)
+        try:
+            for place, home in enumerate(chain.homes):
+                served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
+            cold = tuple([place for place, taken in enumerate(served) if taken is None])
+            if not cold:
+                return new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
+            part = chain if len(cold) == len(served) else chain.part(cold)
+            grant = await self.engine.take(part, cost, now_ms, deadline, False, holder)
+        except BaseException as error:
+            for taken in served:
+                if taken is not None:
+                    taken.undo()
+            if isinstance(error, RateLimitExceeded) and len(chain.homes) > 1:
+                instant = chain.instant(now_ms)
+                raise type(error)(partial(describe, chain.readings_for(cost, instant), cost, instant)) from None
+            raise
+        return grant if part is chain else grant._replace(chain=chain, held=tuple(served))
+
+    async def _take_level(
+        self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
+    ) -> Taken | None:
+        """Take a cost from what is held of one level, drawing more if need be; None if it is not held at all."""
+        bucket = self.held.find(home, chain.given, now_ms)
+        if bucket is None or bucket.names.isdisjoint(cost):
+            return None
+        if counts:
+            bucket.count(cost, now_ms)
+        taken = bucket.take(cost, now_ms)
+        if taken is not None:
+            self.held.counters.granted += 1
+            if bucket.is_low and not bucket.is_refilling:
+                self._start_refill(bucket)
+            return taken
+        if not (bucket.is_hot or bucket.lots):
+            return None
+        try:
+            grant = await self.engine.take(bucket.chain, cost, now_ms, deadline)
+        except Elsewhere:
+            return None
+        assert grant.held is not None  # as in any grant of such a chain
+        self.held.counters.granted += 1
+        return grant.held[0]
+
+    # Drawing and returning in the background.
+
+    def _start_refill(self, bucket: HeldBucket) -> None:
+        """Draw more tokens in the background, unless that is under way."""
+        bucket.is_refilling = True
+        self._backend.runtime.start(partial(self._refill, bucket, self.engine))
+
+    async def _refill(self, bucket: HeldBucket, engine: Engine) -> None:
+        """Write what there is to write of a bucket, and draw in advance. What fails is left to callers to see."""
+        try:
+            with contextlib.suppress(ZAELimiterError, Elsewhere, Outdated):
+                await engine.take(bucket.chain, NOTHING, self._clock.now_ms(), engine.begin())
+        finally:
+            bucket.is_refilling = False
+
+    async def flush(self, engine: Engine | None = None, due_ms: int | None = None) -> None:
+        """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
+        for bucket in self.held.active():
+            if due_ms is None or bucket.due_ms() <= due_ms:
+                bucket.end_lots(due_ms)
+                await self._write_down(bucket, engine or self.engine)
+
+    async def _write_down(self, bucket: HeldBucket, engine: Engine) -> None:
+        """Write what was gathered of a bucket."""
+        bucket.draws = False
+        try:
+            await self._refill(bucket, engine)
+        finally:
+            bucket.draws = True
+        for correction, part in bucket.take_corrections():  # of a bucket that is gone, was split or configured anew
+            try:
+                await engine.settle_parts(bucket.chain, [part], engine.begin())
+            except ZAELimiterError:
+                correction.lost = True
+                self.held.count_lost(part.shard.level, part.delta)
+
+    def keep_up(self) -> float | None:
+        """Write what is due, in a thread of the housekeeper's. Return the seconds until more is, None for never."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._due_ms = FOR_EVER
+        if self._background.needs_loops:
+            caller = self._caller
+            if caller is not None and not caller.is_gone:
+                with contextlib.suppress(TimeoutError):
+                    caller.run(partial(self.flush, None, now_ms), self._backend.timeout)
+        else:
+            engine = self.engine.over(self._background.open_backend())
+            run(self.flush(engine, now_ms))
+        due_ms = min([bucket.due_ms() for bucket in self.held.active()], default=FOR_EVER)
+        if due_ms == FOR_EVER or self.held.is_closed:
+            return None
+        with self._lock:
+            self._due_ms = min(self._due_ms, due_ms)
+        return max(1, due_ms - self._clock.now_ms()) / MILLI
+
+    def _wake(self, due_ms: int) -> None:
+        """Have `keep_up` called at an instant, or earlier."""
+        with self._lock:
+            if due_ms >= self._due_ms or self.held.is_closed:
+                return
+            self._due_ms = due_ms
+        if self._background.needs_loops and (self._caller is None or self._caller.is_gone):
+            with contextlib.suppress(RuntimeError):  # not in an event loop: the next caller is
+                self._caller = self._backend.runtime.caller()
+        HOUSEKEEPER.schedule(Upkeep(self), max(0, due_ms - self._clock.now_ms()) / MILLI)
+
+    async def close(self) -> None:
+        """Return everything and write everything down; draw nothing any more."""
+        self.held.is_closed = True
+        await self._backend.runtime.run_blocking(partial(HOUSEKEEPER.cancel, Upkeep(self)))
+        await self.flush()

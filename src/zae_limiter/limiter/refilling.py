@@ -1,0 +1,182 @@
+"""Refilling: the write that draws tokens of a bucket in advance and settles what has become of those before. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.advance import choose_advance
+from ..core.bucket import MILLI
+from ..records import charging, reshaping
+from ..records.algebra import Write, apply_write, compose
+from ..records.level import CHANGES, HOUR_END
+from .chain import LevelShard
+from .planning import Outdated, add_up
+from .settling import SettlementPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.draw import AnchoredLimit
+    from ..records.algebra import Image
+    from ..records.charging import AnchoredLimits, Contention
+    from .demand import Demand, Others
+    from .held_tokens import Correction
+
+FEWEST = 2
+"""So many acquires must be expected while tokens are kept, or none are drawn in advance."""
+_MOST_CHARGES = 4
+"""The corrections of so many draws are written apart by one write; those of older ones count as of the oldest."""
+_SCARCE = 2
+"""Tokens are scarce where a bucket has less than so many times what this process wants of them."""
+_CROWDED = 0.7
+"""So many writes of others are to be expected in a moment, for a draw to be decided as if there had been one."""
+
+
+class Plan(NamedTuple):
+    """A write to a bucket, None where there is nothing to write, and what it draws of each limit, in millitokens."""
+
+    write: Write | None
+    drawn: Mapping[str, int]
+    as_of_ms: int
+    """The instant as of which it draws from limits that were full."""
+
+
+class Wanted(NamedTuple):
+    """What a refill is planned by: who asks for tokens, for how long they are kept, and what is left of them."""
+
+    demand: Demand
+    others: Others
+    keep_ms: int
+    left: Mapping[str, int]
+
+    def plan(
+        self,
+        home: LevelShard,
+        image: Image,
+        settled: Write | None,
+        short: Mapping[str, int],
+        now_ms: int,
+        draws: bool,
+    ) -> Plan | None:
+        """Plan the write that takes what callers are ``short`` of, and if it ``draws``, an advance besides.
+
+        It does so after what ``settled`` does. Return None where what is short is not there. Raise `Outdated` where the
+        bucket was charged under newer config.
+        """
+        level, seen = home
+        after = image if settled is None else apply_write(image, settled)
+        assert after is not None  # nothing is deleted
+        limits = seen.limits(level, after, now_ms)
+        if limits is not None and (now_ms > limits.until_ms or not limits.idle.isdisjoint(short)):
+            limits = None
+        if limits is None and charging.is_ahead(level, after):
+            raise Outdated
+        contention = self._contention(home, now_ms)
+        advance: Mapping[str, int] = {}
+        if limits is not None and draws:
+            advance = self._choose(limits, after, short, now_ms, now_ms - seen.seen_ms)
+        drawn = add_up([short, advance])
+        write: Write | None = None
+        if limits is None and drawn:
+            write = reshaping.reshape(level, after, drawn, now_ms, 0, spends_credits=False)
+        elif limits is not None and drawn:
+            bounded = limits._replace(by_name={**limits.by_name, **self._lower(limits, short, advance)})
+            write = charging.charge(level, after, bounded, drawn, now_ms, contention, 0, spends_credits=False)
+        if drawn and write is None:
+            return None
+        as_of_ms = now_ms - (charging.LAG_MS if contention.names else 0)
+        return Plan(
+            write if settled is None else settled if write is None else compose(settled, write), drawn, as_of_ms
+        )
+
+    def _lower(
+        self, limits: AnchoredLimits, short: Mapping[str, int], advance: Mapping[str, int]
+    ) -> dict[str, AnchoredLimit]:
+        """Return the limits that an advance is drawn of, with the bound of it: what callers need has to be there."""
+        found = {}
+        for name, amount in advance.items():
+            limit, ahead = limits.by_name[name], self._ahead(limits, name)
+            found[name] = limit._replace(least=limit.least - (min(amount, ahead) if name in short else ahead))
+        return found
+
+    def _ahead(self, limits: AnchoredLimits, name: str) -> int:
+        """Return how far a limit may be drawn ahead of its refill: half of the time that tokens are kept.
+
+        Not at all where something has to be left of it, where credit takes over, or of a quota.
+        """
+        limit = limits.by_name[name]
+        if limit.least or name in limits.lots:
+            return 0
+        return limit.amount * self.keep_ms // 2 // limit.period
+
+    def _choose(
+        self, limits: AnchoredLimits, image: Image, short: Mapping[str, int], now_ms: int, age_ms: int
+    ) -> dict[str, int]:
+        """Return what to draw beyond what is short: for as many acquires of the usual cost as all limits have.
+
+        Others have taken their share of the bucket since it was seen, ``age_ms`` ago.
+        """
+        demand, keep, share = self.demand, self.keep_ms / MILLI, 1.0
+        wanted: dict[str, float] = {}
+        for name, limit in limits.by_name.items():
+            usual = demand.tokens.get(name, 0.0) * keep
+            if not usual or name in limits.idle:
+                continue
+            gone = self.others.tokens.get(name, 0.0) * max(0, age_ms) / MILLI
+            level = limit.level(image[limit.tk], now_ms) - int(gone) - short.get(name, 0) - max(0, limit.least)
+            # As acquires come by chance: a little more than usual, so that it lasts; where tokens are scarce, a little
+            # less, so that none of them expire here while others want them.
+            spread = (usual * demand.usual_cost(name)) ** 0.5
+            is_scarce = level < _SCARCE * (usual + spread)
+            want = usual + (-spread if is_scarce else spread) - self.left.get(name, 0)
+            if want >= 1:
+                wanted[name] = want
+                share = min(share, choose_advance(int(want), level, self._ahead(limits, name)) / want)
+        expected = [want / demand.usual_cost(name) for name, want in wanted.items()]
+        if not wanted or share * min(expected) < FEWEST:
+            return {}
+        return {name: int(want * share) for name, want in wanted.items()}
+
+    def _contention(self, home: LevelShard, now_ms: int) -> Contention:
+        """Return which limits others have probably written a moment ago, if their writes are as large as one's own."""
+        seen, names = home.seen, set()
+        for name, tokens in self.others.tokens.items():
+            usual = self.demand.tokens.get(name, 0.0) * self.keep_ms
+            if tokens * charging.LAG_MS > _CROWDED * max(usual, 1.0):
+                names.add(name)
+        return charging.Contention(names or seen.contention(now_ms).names, seen.seen_ms, seen.lost)
+
+
+def settle_all(
+    home: LevelShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
+) -> Write | None:
+    """Return the write that settles corrections and counts grants; None if there is nothing to settle."""
+    level, write, after = home.level, None, image
+    for part in settlements(home, corrections):
+        made = part.settle(after, now_ms).write
+        made = made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES})
+        write = made if write is None else compose(write, made)
+        applied = apply_write(image, write)
+        assert applied is not None  # nothing is deleted
+        after = applied
+    if grants and level.usage_days and HOUR_END in image:
+        counted = Write(level.key, (), {}, {CHANGES: grants}, seen=image)
+        write = counted if write is None else compose(write, counted)
+    return write
+
+
+def settlements(home: LevelShard, corrections: Sequence[Correction]) -> list[SettlementPart]:
+    """Return corrections as parts of settlements, by the draws that they belong to.
+
+    Of many draws the oldest stands for those after it: then less counts of what is given back, and what is owed is owed
+    as of the newest.
+    """
+    found = sorted(corrections, key=lambda each: each.lot.now_ms)
+    together = max(1, len(found) - _MOST_CHARGES + 1)
+    parts = []
+    for group in [found[:together], *([each] for each in found[together:])] if found else ():
+        delta = {name: amount for name, amount in add_up([each.delta for each in group]).items() if amount}
+        charge = group[0].lot.charge()._replace(instant_ms=group[-1].lot.now_ms)
+        if delta:
+            parts.append(SettlementPart(LevelShard(group[0].lot.level, home.seen), delta, charge, changes=0))
+    return parts
