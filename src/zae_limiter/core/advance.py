@@ -52,11 +52,16 @@ class Advance(NamedTuple):
         return self.instant(self.size)
 
 
-class HeldTokens(NamedTuple):
+class Rest(NamedTuple):
     """What is left of an advance: the last ``left`` of its tokens."""
 
     advance: Advance
     left: int
+
+    @property
+    def all_born_ms(self) -> int:
+        """The instant as of which the last token is decided."""
+        return self.advance.all_born_ms
 
     def ready(self, now_ms: int) -> int:
         """Return how many of them are decided by ``now_ms``."""

@@ -20,12 +20,11 @@ the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .advance import HeldTokens
     from .calendar import Calendar
     from .limit import Limit
 
@@ -113,6 +112,21 @@ def refill_ms(milli: int, amount: int, period: int) -> int:
     return milli * period // amount
 
 
+class HeldTokens(Protocol):
+    """Tokens of a limit that somebody holds, having drawn them in advance: `core.advance`."""
+
+    @property
+    def left(self) -> int:
+        """How many there are."""
+
+    @property
+    def all_born_ms(self) -> int:
+        """The instant from which on all of them may be granted."""
+
+    def ready(self, now_ms: int) -> int:
+        """Return how many of them may be granted at ``now_ms``."""
+
+
 class ShardBalance(NamedTuple):
     """The balance of one limit in one record: the whole of it, or a shard's share.
 
@@ -153,7 +167,7 @@ class ShardBalance(NamedTuple):
 
     def full_at(self) -> int:
         """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
-        born = [each.advance.all_born_ms for each in self.advances]
+        born = [each.all_born_ms for each in self.advances]
         return max([first_instant(self.rule, self.tokens, self.anchor, self.rule.capacity), *born])
 
 

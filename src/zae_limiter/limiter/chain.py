@@ -7,7 +7,7 @@ Chains of several resources are joined to one that is charged as a whole. Its co
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.bucket import MILLI
 from ..core.decide import wait_for
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
     from ..repository.last_seen import LastSeen
-    from .held_bucket import HeldBucket
-    from .held_buckets import HeldBuckets
 
 
 class Override(NamedTuple):
@@ -112,6 +110,32 @@ class LevelShards(NamedTuple):
         return min(0 if seen.image is None else seen.seen_ms for _, seen in self.shards)
 
 
+class Holding(Protocol):
+    """The tokens that this process holds of buckets, having drawn them in advance."""
+
+    def add_to(self, home: LevelShard, reading: Reading, now_ms: int) -> Reading:
+        """Return what was read of a level with the tokens that are held of it."""
+
+
+class Refilling(Protocol):
+    """A bucket of which tokens are drawn in advance: what the writes are that do so. One of them at a time."""
+
+    def begin(self) -> bool:
+        """Begin to write; return False if somebody else is writing."""
+
+    def end(self) -> None:
+        """End writing."""
+
+    def draft(self, pending: list[Any], now_ms: int) -> Any:
+        """Choose who is served by the next write, as `deciding.draft`."""
+
+    def learn(self, chosen: Any, image: Image | None, now_ms: int) -> list[Any]:
+        """Keep what a write has drawn; return what each of those it was chosen for has got, None for nothing."""
+
+    def learn_loss(self) -> None:
+        """Note that the write that was drafted last was not done."""
+
+
 @dataclass(slots=True, eq=False)
 class Chain:
     """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
@@ -124,9 +148,9 @@ class Chain:
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
     joined: tuple[Chain, ...] = ()
     """The chains of each resource, where this one is of several."""
-    held: HeldBuckets | None = None
+    held: Holding | None = None
     """The tokens that this process has drawn in advance, where its callers may have them."""
-    refills: HeldBucket | None = None
+    refills: Refilling | None = None
     """Of which bucket the writes of this chain draw in advance; then it is the only one."""
     whole: tuple[Chain, tuple[int, ...]] | None = None
     """The chain that this is a part of, and the places of its levels in that."""

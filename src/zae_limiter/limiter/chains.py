@@ -11,6 +11,7 @@ from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.values import Access
+from ..forks import after_fork
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slot_limits_for, token_limits_for
 from ..repository.configs import Policy, read_policies, read_policy
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .chain import Holding
     from .coalescer import WriteCoalescer
-    from .held_buckets import HeldBuckets
 
     Resource: TypeAlias = str | tuple[str, ...]
     Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -49,10 +50,11 @@ class Chains:
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
-        self.held: HeldBuckets | None = None
+        self.held: Holding | None = None
         """What the chains hold of tokens that were drawn in advance; None where that is not done."""
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
+        after_fork(self.forget)  # in a child process nobody waits for limits
 
     def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> Chain | None:
         """Return the remembered chain, or None if it may be out of date."""

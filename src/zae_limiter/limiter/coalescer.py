@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
-    from .held_tokens import Taken
 
 G = TypeVar("G")
 
@@ -40,8 +39,6 @@ class PendingCharge(Generic[G]):
     """What was asked for, where it takes slots besides."""
     batch: list[PendingCharge[G]] = field(default_factory=list)
     """Those whose write it leads, from the moment on at which that begins."""
-    taken: Taken | None = None
-    """What it got of tokens that were drawn in advance."""
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""

@@ -75,7 +75,8 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
     """
     if chain.refills is not None:
-        return chain.refills.draft(pending, now_ms)
+        chosen: Draft | None = chain.refills.draft(pending, now_ms)
+        return chosen
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)

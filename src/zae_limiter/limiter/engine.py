@@ -29,8 +29,7 @@ from .coalescer import PendingCharge, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .held_bucket import Elsewhere
-from .planning import Outdated
+from .planning import Elsewhere, Outdated
 from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
@@ -110,8 +109,7 @@ class Engine:
                 break
         if self.never_suspends:
             self._runtime.check_running()
-            deciding = self._charge if chain.refills is None else self._charge_held
-            await deciding(chain, [charge], now_ms, deadline)
+            await (self._charge if chain.refills is None else self._charge_held)(chain, [charge], now_ms, deadline)
         else:
             scope = self._scope or self._runtime.scope()
             known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
@@ -273,8 +271,6 @@ class Engine:
                     now_ms = chain.instant(self._clock.now_ms())
                     chosen = draft(chain, pending, now_ms, knowledge)
             except Outdated:
-                if chain.whole is not None or chain.refills is not None:
-                    raise  # it is a part of one that has to be resolved as a whole
                 chain, pending = await self._follow(chain, pending, deadline)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
@@ -301,8 +297,7 @@ class Engine:
             chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
-            if chain.refills is not None:  # what was drawn ahead is there by and by
-                now_ms = chain.instant(self._clock.now_ms())
+            now_ms = now_ms if chain.refills is None else chain.instant(self._clock.now_ms())  # more is there by then
 
     async def _back_off(self, lost: int, deadline: Deadline) -> None:
         """Wait for a moment by chance, longer with every race that was lost.
@@ -346,11 +341,10 @@ class Engine:
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
         if chain.refills is not None:
-            chain.refills.learn(chosen, images[0] if images else None, now_ms)
-            for charge in charges:
-                if charge.taken is not None or not charge.cost:
-                    held = (charge.taken,)
-                    charge.grant = new_grant((chain, charge.cost, (), now_ms, NOTHING, None, None, held))
+            served = chain.refills.learn(chosen, images[0] if images else None, now_ms)
+            for charge, taken in zip(charges, served, strict=True):
+                if taken is not None or not charge.cost:
+                    charge.grant = new_grant((chain, charge.cost, (), now_ms, NOTHING, None, None, (taken,)))
             return crossing
         apart = wide or chain.slot_names
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None, None))
@@ -383,7 +377,12 @@ class Engine:
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline
     ) -> tuple[Chain, list[PendingCharge[Grant]]]:
-        """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error."""
+        """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error.
+
+        Raise `Outdated` for a part of a chain, which has to be resolved as a whole.
+        """
+        if chain.whole is not None or chain.refills is not None:
+            raise Outdated
         newer = await self._chains.follow(chain, deadline)
         if newer is chain:
             return chain, pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ..core.bucket import MILLI, balance
 from ..records.lots import credits_by_limit
@@ -16,11 +16,27 @@ if TYPE_CHECKING:
     from ..records.algebra import Image
     from ..records.level import Level
     from .chain import Chain, LevelShard
-    from .held_tokens import Taken
     from .planning import Part
 
 
 NOTHING: dict[str, int] = {}
+
+
+class TakenTokens(Protocol):
+    """What one grant has taken of the tokens that this process holds of a level."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all corrections are written, as far as they can be."""
+
+    def settle(self, delta: Mapping[str, int]) -> None:
+        """Have a correction written with the next write to the bucket."""
+
+    def undo(self) -> None:
+        """Put the tokens back."""
+
+    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+        """Iterate over what a caller could rely on right after it, in millitokens."""
 
 
 class Grant(NamedTuple):
@@ -36,13 +52,23 @@ class Grant(NamedTuple):
     """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
     settled: Mapping[str, int] | None = None
     """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
-    held: tuple[Taken | None, ...] | None = None
+    held: tuple[TakenTokens | None, ...] | None = None
     """What was taken of each level from tokens that this process held; then ``images`` are those of the others."""
 
     @property
     def holds_slots(self) -> bool:
         """Whether it has slots that were not freed yet."""
         return any(not slot.ended for part in self.parts or () for slot in part.slots)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all of it was taken from tokens that this process held."""
+        return self.held is not None and not self.images
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no correction of it waits for the next write."""
+        return all(taken is None or taken.is_settled for taken in self.held or ())
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
@@ -71,7 +97,7 @@ class Grant(NamedTuple):
 
 GrantFields: TypeAlias = (
     "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, "
-    "Mapping[str, int] | None, tuple[Taken | None, ...] | None]"
+    "Mapping[str, int] | None, tuple[TakenTokens | None, ...] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)

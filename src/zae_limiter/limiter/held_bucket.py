@@ -8,46 +8,110 @@ One write at a time does so. Tokens and corrections of a bucket are shared by al
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ..core.advance import Advance, HeldTokens
-from ..core.bucket import FOR_EVER, MILLI
+from ..core.advance import Advance, Rest
+from ..core.bucket import FOR_EVER, MILLI, ShardBalance
 from ..forks import protect
 from ..records import bucket, charging
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, SHARDS
 from ..records.settlement import is_split
 from ..records.watching import watch
-from .chain import Chain, LevelShard, LevelShards
+from .chain import Chain, Holding, LevelShard, LevelShards
 from .deciding import Draft
 from .demand import Demand, Others
-from .held_tokens import Correction, Lot, Taken
-from .planning import Outdated, Part, add_up, plan_part
+from .held_tokens import Correction, Counters, Lot
+from .planning import Elsewhere, Outdated, Part, add_up, plan_part
 from .refilling import FEWEST, Wanted, settle_all, settlements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from ..core.limit import Limit
     from ..records.algebra import Image
     from ..records.level import Level
     from .chain import Override
     from .coalescer import PendingCharge
     from .grant import Grant
-    from .held_buckets import HeldBuckets
     from .settling import SettlementPart
 
 _LEAD_MS = 30
 """So long before the tokens run out, at the present demand, more of them are drawn."""
 
 
-class Elsewhere(Exception):
-    """Tokens that are missing here may be found where none are drawn in advance: other shards, or credits."""
+class Keeper(Holding, Protocol):
+    """What the buckets of one limiter have in common."""
+
+    counters: Counters
+
+    @property
+    def keep_ms(self) -> int:
+        """For how long a token may be granted."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is drawn in advance."""
+
+    def now_ms(self) -> int:
+        """Return the instant."""
+
+    def schedule(self, bucket: HeldBucket) -> None:
+        """Have a bucket looked after when something of it is due."""
+
+    def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
+        """Count and log a correction that could not be written."""
+
+
+class Taken:
+    """What one grant has taken of the tokens that are held of a bucket.
+
+    ``places`` are the lots that it is from, the oldest first: what was taken of each, and what that has left.
+    """
+
+    __slots__ = ("bucket", "corrections", "places")
+
+    def __init__(self, bucket: HeldBucket, places: Sequence[tuple[Lot, Mapping[str, int], Mapping[str, int]]]) -> None:
+        self.bucket = bucket
+        self.places = places
+        self.corrections: list[Correction] = []
+
+    def settle(self, delta: Mapping[str, int]) -> None:
+        """Have a correction written with the next write to the bucket; it belongs to the oldest of the lots."""
+        mine = {name: amount for name, amount in delta.items() if amount and name in self.bucket.names}
+        if mine:
+            self.corrections.append(self.bucket.correct(self.places[0][0], mine))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all corrections are written, as far as they can be."""
+        return all(correction.settled for correction in self.corrections)
+
+    def undo(self) -> None:
+        """Put the tokens back; where others have taken more since, the next write returns them."""
+        self.bucket.put_back(self)
+
+    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
+        lot, _, left = self.places[-1]
+        others = [each for each in tuple(self.bucket.lots) if each is not lot]
+        limits = self.bucket.home.seen.limits(lot.level, lot.image, now_ms)
+        for limit in level.limits:
+            anchored = None if limits is None else limits.by_name.get(limit.name)
+            if anchored is None:
+                continue
+            held = [each.held(limit.name) for each in others]
+            if left.get(limit.name):
+                held.append(Rest(lot.advances[limit.name], left[limit.name]))
+            rule = lot.level.token_limits_of(lot.image)[limit.name].rule
+            tokens = tuple([each for each in held if each is not None])
+            yield limit, ShardBalance(rule, lot.image[anchored.tk], anchored.anchor_ms, advances=tokens).level(now_ms)
 
 
 class HeldBucket:
     """The tokens held of one bucket, who has asked for them, and what is to be corrected."""
 
-    def __init__(self, held: HeldBuckets, home: LevelShard, given: Override | None, now_ms: int) -> None:
+    def __init__(self, held: Keeper, home: LevelShard, given: Override | None, now_ms: int) -> None:
         self._held = held
         self._lock = threading.RLock()
         self.demand = Demand(now_ms)
@@ -179,7 +243,7 @@ class HeldBucket:
                 lot.pass_over_expired(now_ms)
             return add_up([lot.left for lot in self.lots])
 
-    def find_held(self, now_ms: int) -> dict[str, tuple[HeldTokens, ...]]:
+    def find_held(self, now_ms: int) -> dict[str, tuple[Rest, ...]]:
         """Return the tokens that may be granted at ``now_ms`` or later, by limit."""
         with self._lock:
             self.count_left(now_ms)
@@ -348,8 +412,11 @@ class HeldBucket:
         """Note that the write that was drafted last was not done: somebody else was faster."""
         self._sent = False
 
-    def learn(self, chosen: Draft, image: Image | None, now_ms: int) -> None:
-        """Keep what a write has drawn, and forget what it has settled; then serve those it was chosen for."""
+    def learn(self, chosen: Draft, image: Image | None, now_ms: int) -> list[Taken | None]:
+        """Keep what a write has drawn, and forget what it has settled.
+
+        Return what each of those it was chosen for has got; None for one for whom others have left too little.
+        """
         with self._lock:
             for part in chosen.parts:
                 for correction in self._in_hand:
@@ -359,9 +426,8 @@ class HeldBucket:
                 if image is not None:
                     self._others.learn(self.home.level, image, part.write, now_ms)
                     self._keep(part.cost, chosen.as_of_ms, image, now_ms)
-            for charge in chosen.charges:
-                charge.taken = self._take_across(charge.cost, now_ms) if charge.cost else None
             self._awaited = False
+            return [self._take_across(charge.cost, now_ms) if charge.cost else None for charge in chosen.charges]
 
     def _keep(self, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
         """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""

@@ -10,6 +10,7 @@ from ..forks import after_fork
 from ..logs import SETTLEMENT_LOST, tell
 from ..stores.bounded import BoundedMap
 from .held_bucket import HeldBucket
+from .held_tokens import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..repository.backend import Backend
     from .chain import LevelShard, Override
-
-
-class Counters:
-    """What is counted of all buckets, in grants and millitokens."""
-
-    __slots__ = ("granted", "lost", "returned", "writes")
-
-    def __init__(self) -> None:
-        self.granted = self.writes = self.returned = self.lost = 0
 
 
 class HeldBuckets:

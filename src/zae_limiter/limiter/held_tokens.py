@@ -1,21 +1,16 @@
-"""Tokens that were drawn in advance by one write, what one grant has taken of them, and what is corrected later."""
+"""Tokens that were drawn in advance by one write, and what is corrected of them later."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.advance import HeldTokens
-from ..core.bucket import ShardBalance
+from ..core.advance import Rest
 from ..records.settlement import Charge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from ..core.advance import Advance
-    from ..core.limit import Limit
     from ..records.algebra import Image
     from ..records.level import Level
-    from .held_bucket import HeldBucket
 
 
 class Lot:
@@ -42,9 +37,9 @@ class Lot:
         """Return whether nothing of it can be granted any more."""
         return now_ms > self.ends_ms or not any(self.left.values())
 
-    def held(self, name: str) -> HeldTokens | None:
+    def held(self, name: str) -> Rest | None:
         """Return what is left of one limit; None for nothing."""
-        return HeldTokens(self.advances[name], self.left[name]) if self.left.get(name) else None
+        return Rest(self.advances[name], self.left[name]) if self.left.get(name) else None
 
     def ready(self, name: str, now_ms: int) -> int:
         """Return what may be granted of one limit."""
@@ -90,46 +85,10 @@ class Correction:
         self.settled = self.lost = False
 
 
-class Taken:
-    """What one grant has taken of the tokens that are held of a bucket.
+class Counters:
+    """What is counted of all buckets: grants and writes, corrections that were lost, millitokens that went back."""
 
-    ``places`` are the lots that it is from, the oldest first: what was taken of each, and what that has left.
-    """
+    __slots__ = ("granted", "lost", "returned", "writes")
 
-    __slots__ = ("bucket", "corrections", "places")
-
-    def __init__(self, bucket: HeldBucket, places: Sequence[tuple[Lot, Mapping[str, int], Mapping[str, int]]]) -> None:
-        self.bucket = bucket
-        self.places = places
-        self.corrections: list[Correction] = []
-
-    def settle(self, delta: Mapping[str, int]) -> None:
-        """Have a correction written with the next write to the bucket; it belongs to the oldest of the lots."""
-        mine = {name: amount for name, amount in delta.items() if amount and name in self.bucket.names}
-        if mine:
-            self.corrections.append(self.bucket.correct(self.places[0][0], mine))
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all corrections are written, as far as they can be."""
-        return all(correction.settled for correction in self.corrections)
-
-    def undo(self) -> None:
-        """Put the tokens back; where others have taken more since, the next write returns them."""
-        self.bucket.put_back(self)
-
-    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
-        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
-        lot, _, left = self.places[-1]
-        others = [each for each in tuple(self.bucket.lots) if each is not lot]
-        limits = self.bucket.home.seen.limits(lot.level, lot.image, now_ms)
-        for limit in level.limits:
-            anchored = None if limits is None else limits.by_name.get(limit.name)
-            if anchored is None:
-                continue
-            held = [each.held(limit.name) for each in others]
-            if left.get(limit.name):
-                held.append(HeldTokens(lot.advances[limit.name], left[limit.name]))
-            rule = lot.level.token_limits_of(lot.image)[limit.name].rule
-            tokens = tuple([each for each in held if each is not None])
-            yield limit, ShardBalance(rule, lot.image[anchored.tk], anchored.anchor_ms, advances=tokens).level(now_ms)
+    def __init__(self) -> None:
+        self.granted = self.writes = self.returned = self.lost = 0

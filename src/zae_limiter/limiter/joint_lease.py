@@ -14,7 +14,8 @@ from ..core.errors import LeaseExpiredError, ZAELimiterError
 from .amounts import qualify
 from .grant import Grant
 from .lease import Lease, SyncLease
-from .lease_core import ENTERED_ONCE, LeaseCore, Limiter
+from .lease_core import ENTERED_ONCE, LeaseCore
+from .lease_port import Limiter
 from .options import AcquireOptions
 
 

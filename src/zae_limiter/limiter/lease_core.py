@@ -12,9 +12,9 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.bucket import MILLI
 from ..core.errors import (
@@ -31,22 +31,17 @@ from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
 from .amounts import check_amounts, check_known
 from .grant import Grant, GrantFields, add_share, apportion, find_overdrawn, new_grant, read_credits, read_left
-from .observers import Observers, classify
+from .observers import classify
 from .options import CANCEL
 from .planning import add_up
 
 if TYPE_CHECKING:
     from ..records.level import Level
     from ..records.slots import TakenSlot
-    from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller
-    from .availability import StoreAvailability
-    from .chains import Chains
-    from .engine import Engine
-    from .holding import Holdings
+    from .lease_port import Limiter
     from .options import AcquireOptions
-    from .waiting import Lines
 
     T = TypeVar("T")
 
@@ -57,24 +52,6 @@ ENTERED_ONCE = "A lease can be entered only once; call acquire() again."
 _CORRECTING = threading.RLock()
 """Held while corrections are collected: `LeaseCore.adjust_nowait` is called from any thread."""
 protect(_CORRECTING)
-
-
-class Limiter(Protocol):
-    """What a lease uses of the limiter that made it."""
-
-    _availability: StoreAvailability
-    _backend: Backend
-    _chains: Chains
-    _engine: Engine
-    _holdings: Holdings
-    _lines: Lines
-    _observers: Observers
-
-    @property
-    def _take_now(self) -> Callable[[LeaseCore], GrantFields | None] | None: ...
-
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant: ...
-    async def _check(self, lease: LeaseCore) -> None: ...
 
 
 class LeaseCore:
@@ -180,6 +157,11 @@ class LeaseCore:
         now_ms = self._limiter._backend.clock.now_ms()
         slots = [slot for part in (self, *self._others) for slot in part._slots()]
         return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in slots)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and its corrections are written; with ``prefetch`` that may be as many seconds later."""
+        return not self._open and all(grant.is_settled for grant in self._grants())
 
     @property
     def holds_slots(self) -> bool:
@@ -420,7 +402,7 @@ class LeaseCore:
             self._limiter._holdings.let_go(slots)
         try:
             if failed:
-                await self._limiter._engine.finish(self._give_back())
+                await self._finish(self._give_back(), self._grants())
             elif self._delta or slots:
                 await self._settle(self._grants(), self._claim()[1])
         finally:
@@ -455,7 +437,12 @@ class LeaseCore:
             told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
             limiter._observers.tell("on_settlement", told)
         shares = [each for each in apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]
-        await limiter._engine.finish(self._settle_each(shares))
+        await self._finish(self._settle_each(shares), grants)
+
+    def _finish(self, work: Coroutine[Any, Any, None], grants: Sequence[Grant]) -> Awaitable[None]:
+        """Return what runs ``work`` to its end, also if the caller is cancelled; it is as it is if nobody waits."""
+        is_held = bool(grants) and all(grant.is_held for grant in grants) and not self._limiter._backend.closed
+        return work if is_held else self._limiter._engine.finish(work)
 
     async def _settle_each(self, shares: Sequence[tuple[Grant | None, Mapping[str, int]]]) -> None:
         """Settle what the lease has used with each grant. The work is done: under ALLOW a failure is only reported."""
@@ -486,6 +473,8 @@ class LeaseCore:
                 chain = await limiter._chains.find(self._entity_id, self._resource, options.given, deadline)
                 grant = await limiter._engine.grant_nothing(chain, deadline)
             await limiter._engine.settle(grant, delta, deadline)
+            if grant.held is not None and limiter._backend.closed:  # nothing takes it along any more
+                await limiter.flush()
         except RateLimiterUnavailable:
             limiter._availability.report_failure(options.policy, deadline, answers)
             raise

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import seconds, whole
 from ..core.validation import flag
-from ..forks import after_fork
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
@@ -112,13 +111,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._observers = Observers(self._backend)
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
-        self._background = BackgroundStore(self._backend, self.repository.store)
-        self._holdings = Holdings(self._backend, self._background, self._observers)
-        self._prefetcher = self._open_prefetcher(prefetch)
+        self._prefetcher = self._open_background(prefetch)
+        self._takes_in_turn = self._prefetcher is not None or not self._speculative
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
-        after_fork(self._chains.forget)  # in a child process nobody waits for limits or for tokens
-        after_fork(self._lines.forget)
 
     def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
         blocks = self._repository_type.is_blocking
@@ -134,8 +130,13 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
                 raise ValidationError(field, value, "cannot be combined with a Repository")
         return given
 
-    def _open_prefetcher(self, prefetch: float) -> Prefetcher | None:
-        """Return what draws tokens in advance; None if nothing does, as in a store inside the process."""
+    def _open_background(self, prefetch: float) -> Prefetcher | None:
+        """Open what works in the background; return what draws tokens in advance, None if nothing does.
+
+        In a store inside the process nothing has to.
+        """
+        self._background = BackgroundStore(self._backend, self.repository.store)
+        self._holdings = Holdings(self._backend, self._background, self._observers)
         keep_ms = int(seconds("prefetch", prefetch, zero=True) * 1000)
         if keep_ms > MOST_PREFETCH_MS:
             raise ValidationError("prefetch", prefetch, f"must be at most {MOST_PREFETCH_MS // 1000} seconds")
@@ -244,10 +245,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant:
         """Take ``cost`` for a lease: at once, or after waiting in line; with slots unless ``holder`` is None."""
         options, availability = lease._options, self._availability
-        if self._observers.all and self._take_at_once is not None and cost is lease._cost:
-            taken = self._take_at_once(lease)  # else the lease has tried it
-            if taken is not None:
-                return new_grant(taken)
+        take_at_once = self._take_at_once if self._observers.all and cost is lease._cost else None  # else it was tried
+        if take_at_once is not None and (taken := take_at_once(lease)) is not None:
+            return new_grant(taken)
         name, cache = (lease._entity_id, lease._resource, options.given), self._backend.cache
         timeout, stopwatch, answers = options.timeout, self._backend.stopwatch, availability.answers
         deadline, now_ms = Deadline(stopwatch() + timeout, timeout, stopwatch, timeout), self._clock.now_ms()
@@ -267,12 +267,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             for limit_name in cost:
                 if limit_name not in chain.names:
                     check_known("consume", cost, chain.names)
-            if max_wait_ms or self._lines.waiting or not self._speculative:
+            if max_wait_ms or self._lines.waiting or self._takes_in_turn:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
-            elif self._prefetcher is None:
-                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
             else:
-                grant = await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder)
+                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
         except RateLimiterUnavailable as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
@@ -280,11 +278,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 availability.report_answer()
             raise
-        if grant.held is not None and not grant.images:
-            return grant  # which the store was not asked for
-        availability.answers += 1
-        if availability.is_open or not availability.is_up:
-            availability.report_answer()
+        if grant.held is None or grant.images:  # else the store was not asked
+            availability.answers += 1
+            if availability.is_open or not availability.is_up:
+                availability.report_answer()
         return grant
 
     def _refuse_unasked(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:

@@ -22,9 +22,8 @@ from ..runtime.retries import tries
 from .amounts import check_known
 from .engine import Engine
 from .grant import NOTHING, new_grant
-from .held_bucket import Elsewhere
 from .held_buckets import HeldBuckets
-from .planning import Outdated
+from .planning import Elsewhere, Outdated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from .background import BackgroundStore
     from .chain import Chain, LevelShard
     from .chains import Chains
-    from .grant import Grant, GrantFields
-    from .held_bucket import HeldBucket
-    from .held_tokens import Taken
+    from .grant import Grant, GrantFields, TakenTokens
+    from .held_bucket import HeldBucket, Taken
     from .lease_core import LeaseCore
     from .options import AcquireOptions
     from .waiting import Lines
@@ -165,7 +163,7 @@ class Prefetcher:
         holder: str | None,
         counts: bool,
     ) -> Grant:
-        served: list[Taken | None] = [None] * len(chain.homes)
+        served: list[TakenTokens | None] = [None] * len(chain.homes)
         try:
             for place, home in enumerate(chain.homes):
                 served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
@@ -186,7 +184,7 @@ class Prefetcher:
 
     async def _take_level(
         self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
-    ) -> Taken | None:
+    ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it is not held at all."""
         bucket = self.held.find(home, chain.given, now_ms)
         if bucket is None or bucket.names.isdisjoint(cost):

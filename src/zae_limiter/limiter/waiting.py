@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ..core.bucket import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
-from ..forks import protect
+from ..forks import after_fork, protect
 from ..runtime.port import Runtime, Signal, has_ended
 from .planning import add_up
 
@@ -62,6 +62,7 @@ class Lines:
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
         protect(self._lock)
+        after_fork(self.forget)
 
     def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
         """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""

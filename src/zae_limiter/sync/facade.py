@@ -94,6 +94,7 @@ class SyncRateLimiter(SyncOperations):
         opened = repository if isinstance(repository, SyncRepository) else None
         self.repository = opened or SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its name
         given = {} if opened is None else given
+        told: dict[str, Any] = {"observer": observer, "on_alert": on_alert, "on_lost": on_lost, **earlier}
         self._inner = BlockingRateLimiter(
             self.repository._inner,
             **given,  # type: ignore[arg-type]  # refused there, each by its own name
@@ -103,11 +104,8 @@ class SyncRateLimiter(SyncOperations):
             refusal_ttl=refusal_ttl,
             timeout=timeout,
             atomic=atomic,
-            observer=observer,
-            on_alert=on_alert,
-            on_lost=on_lost,
             prefetch=prefetch,
-            **earlier,
+            **told,
         )
         self._options = self._inner.options
 
