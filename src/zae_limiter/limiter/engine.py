@@ -290,7 +290,7 @@ class Engine:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
-                await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
+                now_ms = await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
             for part in self._learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
@@ -356,14 +356,13 @@ class Engine:
 
     async def _learn_loss(
         self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int, lost: int, deadline: Deadline
-    ) -> None:
+    ) -> int:
         """Keep the images of a lost race, and which limits others are writing at this moment. Back off from slots.
 
-        Whoever did not know the bucket has lost to nobody: it may have been there for long.
+        Whoever did not know the bucket has lost to nobody: it may have been there for long. Return the instant as of
+        which it is decided next: the same, but where tokens are held, of which more are there by now.
         """
         chain.show(conflict.images, self._clock.now_ms())
-        if chain.refills is not None:
-            chain.refills.learn_loss()
         for part in chosen.parts:
             level, seen = part.shard
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
@@ -373,6 +372,10 @@ class Engine:
                     seen.raced_ms = now_ms
         if chain.slot_names and lost > 1:
             await self._back_off(lost, deadline)
+        if chain.refills is None:
+            return now_ms
+        chain.refills.learn_loss()
+        return chain.instant(self._clock.now_ms())
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline
@@ -443,7 +446,8 @@ class Engine:
     async def _spread_load(self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline) -> Chain:
         """Split the shards that are written too often, and choose the homes for the next time."""
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-            await split_busy_shards(self._backend, chain, chosen.charges[0].cost, now_ms, deadline)
+            cost = chosen.charges[0].cost if chosen.charges else chosen.cost
+            await split_busy_shards(self._backend, chain, cost, now_ms, deadline)
         if not chain.sharded or chain.refills is not None:
             return chain
         if chosen.wide:

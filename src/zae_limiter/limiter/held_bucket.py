@@ -14,6 +14,7 @@ from ..core.advance import Advance, Rest
 from ..core.bucket import FOR_EVER, MILLI, ShardBalance
 from ..forks import protect
 from ..records import bucket, charging
+from ..records.algebra import apply_write
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, SHARDS
 from ..records.settlement import is_split
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..records.algebra import Image
+    from ..records.algebra import Image, Write
     from ..records.level import Level
     from .chain import Override
     from .coalescer import PendingCharge
@@ -56,7 +57,7 @@ class Keeper(Holding, Protocol):
     def now_ms(self) -> int:
         """Return the instant."""
 
-    def schedule(self, bucket: HeldBucket) -> None:
+    def schedule(self, held: HeldBucket) -> None:
         """Have a bucket looked after when something of it is due."""
 
     def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
@@ -267,14 +268,15 @@ class HeldBucket:
         """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
         with self._lock:
             for lot in tuple(self.lots):
-                if now_ms is None or lot.is_over(now_ms):
+                is_over = now_ms is None or lot.is_over(now_ms)
+                if is_over:
                     self.lots.remove(lot)
                     lot.end()
-                else:
+                elif now_ms is not None:
                     lot.pass_over_expired(now_ms)
                 back = lot.take_unused()
-                if back:
-                    self._held.counters.returned -= sum(back.values())
+                self._held.counters.returned -= sum(back.values())
+                if back or (is_over and self._grants and lot.level.usage_days):  # they have to be counted as well
                     self.correct(lot, back)
 
     def take_corrections(self) -> list[tuple[Correction, SettlementPart]]:
@@ -290,13 +292,20 @@ class HeldBucket:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
-        return not (self.lots or self._corrections or self._grants or self._in_hand)
+        return not (self.lots or self._corrections or self._in_hand)
 
     def due_ms(self) -> int:
-        """Return when something has to be written, if no other write takes it along."""
+        """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
         ends = [lot.ends_ms + 1 for lot in tuple(self.lots)]
-        due = [correction.due_ms for correction in tuple(self._corrections)]
-        return min([*ends, *due], default=0 if self._grants else FOR_EVER)
+        return min([*ends, *self._due()], default=FOR_EVER)
+
+    def _due(self) -> list[int]:
+        return [correction.due_ms for correction in tuple(self._corrections)]
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether something has to be written by ``now_ms``; what has expired by then is to be."""
+        self.end_lots(now_ms)
+        return min(self._due(), default=FOR_EVER) <= now_ms
 
     # Writing: `Engine` decides by `draft`, commits, and has `learn` called; one at a time, between `begin` and `end`.
 
@@ -334,8 +343,9 @@ class HeldBucket:
         with self._lock:
             self._sent = False
             self.end_lots(now_ms)
+            settled = None if image is None else self._settle(image, now_ms)
             ready = self._count_ready(now_ms)
-            charges = self._choose_charges(pending, ready, now_ms)
+            charges = self._choose_charges(pending, ready, image, settled, now_ms)
             cost = {name: need for name, need in add_up([each.cost for each in charges]).items() if name in self.names}
             short = {
                 name: max(0, need - ready.get(name, 0))
@@ -345,23 +355,49 @@ class HeldBucket:
             self._awaited = self._awaited or bool(short)
             if cost and not short:  # what is held is enough
                 return Draft(charges, cost, [])
-            if charges:
-                return self._plan(charges, cost, short, now_ms)
-            if self._may_have_more:
+            if not charges and self._may_have_more:
                 raise Elsewhere
-            # Nobody can be served now, but those who come later may be.
-            drawing = None if any(self.count_left(now_ms).values()) else self._plan([], {}, {}, now_ms)
-            if drawing is None or not any(part.cost for part in drawing.parts):
-                self._sent = False
+            if not charges and any(self.count_left(now_ms).values()):
                 return None
-            return drawing
+            chosen = self._plan(Draft(charges, cost, []), image, settled, short, now_ms)
+            # Where nobody can be served now, those who come later may be.
+            if chosen is None or charges or any(part.cost for part in chosen.parts):
+                return chosen
+            self._sent = False
+            return None
+
+    def _settle(self, image: Image, now_ms: int) -> Write | None:
+        """Take the corrections in hand that one write can settle; return that write."""
+        for correction in tuple(self._corrections):
+            if not is_split(correction.lot.level, image):
+                self._corrections.remove(correction)
+                self._open.pop(correction.lot, None)
+                self._in_hand.append(correction)
+        self._counted, self._grants = self._counted + self._grants, 0
+        return settle_all(self.home, image, self._in_hand, self._counted, now_ms)
+
+    def see(self, now_ms: int) -> Image | None:
+        """Return the bucket as it will be when what is to be corrected is written."""
+        level, seen = self.home
+        image = seen.image
+        if image is None or is_split(level, image):
+            return image
+        with self._lock:
+            settled = settle_all(self.home, image, [*self._in_hand, *self._corrections], 0, now_ms)
+        return image if settled is None else apply_write(image, settled)
 
     def _choose_charges(
-        self, pending: list[PendingCharge[Grant]], ready: Mapping[str, int], now_ms: int
+        self,
+        pending: list[PendingCharge[Grant]],
+        ready: Mapping[str, int],
+        image: Image | None,
+        settled: Write | None,
+        now_ms: int,
     ) -> list[PendingCharge[Grant]]:
-        """Return those who can be served, in order: from what is held, and from what the bucket has besides."""
-        level, seen = self.home
-        least, balances = level.least(seen.image), bucket.reading([(level, seen.image)], now_ms).balances
+        """Return those who can be served, in order: from what is held, and from what the bucket has then besides."""
+        level = self.home.level
+        after = image if settled is None else apply_write(image, settled)
+        least, balances = level.least(after), bucket.reading([(level, after)], now_ms).balances
         spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
         held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
         chosen = []
@@ -379,34 +415,27 @@ class HeldBucket:
         return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
 
     def _plan(
-        self, charges: list[PendingCharge[Grant]], cost: Mapping[str, int], short: Mapping[str, int], now_ms: int
+        self, chosen: Draft, image: Image | None, settled: Write | None, short: Mapping[str, int], now_ms: int
     ) -> Draft | None:
-        """Plan the write that settles what there is to settle, and draws what is short and an advance."""
-        level, seen = self.home
-        image = seen.image
+        """Return what was chosen with the write that settles what there is to settle and draws what is short.
+
+        It draws an advance besides. Return None where it does not fit.
+        """
+        level = self.home.level
         if image is None:
             first = plan_part(self.home, None, short, now_ms, charging.ALONE, 0) if short else None
-            return None if short and first is None else Draft(charges, cost, [first] if first else [], as_of_ms=now_ms)
-        for correction in tuple(self._corrections):
-            if not is_split(correction.lot.level, image):
-                self._corrections.remove(correction)
-                self._open.pop(correction.lot, None)
-                self._in_hand.append(correction)
-        self._counted, self._grants = self._counted + self._grants, 0
-        settled = settle_all(self.home, image, self._in_hand, self._counted, now_ms)
+            return None if short and first is None else chosen._replace(parts=[first] if first else [], as_of_ms=now_ms)
         draws = self.draws and self.is_hot and not self._held.is_closed
         wanted = Wanted(self.demand, self._others, self._held.keep_ms, self.count_left(now_ms))
         plan = wanted.plan(self.home, image, settled, short, now_ms, draws)
-        if plan is None:
-            return None
+        if plan is None or plan.write is None:
+            return None if plan is None else chosen
         write = plan.write
-        if write is None:
-            return Draft(charges, cost, [])
         write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
         write, accruals = with_usage(level, image, write, now_ms)
         self._sent = True
         part = Part(self.home, plan.drawn, write, accruals, self._counted, alerts=alerts)
-        return Draft(charges, cost, [part], as_of_ms=plan.as_of_ms)
+        return chosen._replace(parts=[part], as_of_ms=plan.as_of_ms)
 
     def learn_loss(self) -> None:
         """Note that the write that was drafted last was not done: somebody else was faster."""
@@ -427,7 +456,15 @@ class HeldBucket:
                     self._others.learn(self.home.level, image, part.write, now_ms)
                     self._keep(part.cost, chosen.as_of_ms, image, now_ms)
             self._awaited = False
-            return [self._take_across(charge.cost, now_ms) if charge.cost else None for charge in chosen.charges]
+            # What costs nothing was looked at by the write, where nothing is held of it.
+            looked_at = {name for part in chosen.parts for name, size in part.cost.items() if not size}
+            served: list[Taken | None] = []
+            for charge in chosen.charges:
+                cost = {name: need for name, need in charge.cost.items() if need or name not in looked_at}
+                served.append(self._take_across(cost, now_ms) if charge.cost else None)
+            if chosen.cost and not chosen.parts and not any(served):
+                raise Elsewhere  # others have taken what was held
+            return served
 
     def _keep(self, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
         """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""

@@ -8,6 +8,7 @@ from ..core.bucket import MILLI, ShardBalance
 from ..core.reports import PrefetchStats
 from ..forks import after_fork
 from ..logs import SETTLEMENT_LOST, tell
+from ..records import bucket
 from ..stores.bounded import BoundedMap
 from .held_bucket import HeldBucket
 from .held_tokens import Counters
@@ -52,27 +53,30 @@ class HeldBuckets:
         return found if found.follow(home, given) else None
 
     def add_to(self, home: LevelShard, reading: Reading, now_ms: int) -> Reading:
-        """Return what was read of a level with the tokens that are held of it."""
-        bucket = self.get((home.level.key.pk, home.level.priority))
-        if bucket is None or not bucket.lots:
+        """Return what was read of a level with the tokens that are held of it, and what is to be corrected."""
+        level = home.level
+        found = self.get((level.key.pk, level.priority))
+        if found is None or found.is_idle:
             return reading
         balances = dict(reading.balances)
-        for name, held in bucket.find_held(now_ms).items():
+        if level.shard_count == 1 and found.serves(level):
+            balances = dict(bucket.reading([(level, found.see(now_ms))], now_ms).balances)
+        for name, held in found.find_held(now_ms).items():
             first, *others = balances.get(name, (None,))
             if held and isinstance(first, ShardBalance):
                 balances[name] = (first._replace(advances=held), *others)
         return reading._replace(balances=balances)
 
-    def schedule(self, bucket: HeldBucket) -> None:
+    def schedule(self, held: HeldBucket) -> None:
         """Have a bucket looked after when something of it is due."""
-        self._active[bucket] = None
-        self._wake(bucket.due_ms())
+        self._active[held] = None
+        self._wake(held.due_ms())
 
     def active(self) -> list[HeldBucket]:
         """Return those that hold something or have something to write."""
-        for bucket in tuple(self._active):
-            if bucket.is_idle:
-                self._active.pop(bucket, None)
+        for held in tuple(self._active):
+            if held.is_idle:
+                self._active.pop(held, None)
         return list(self._active)
 
     def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
@@ -86,7 +90,7 @@ class HeldBuckets:
     def stats(self) -> PrefetchStats:
         """Return what is held now and was counted so far."""
         now_ms, counters = self.now_ms(), self.counters
-        held = sum(sum(bucket.count_left(now_ms).values()) for bucket in self.active())
+        held = sum(sum(each.count_left(now_ms).values()) for each in self.active())
         spared = max(0, counters.granted - counters.writes)
         return PrefetchStats(held // MILLI, counters.granted, counters.returned // MILLI, spared, counters.lost)
 

@@ -164,30 +164,34 @@ class Prefetcher:
         counts: bool,
     ) -> Grant:
         served: list[TakenTokens | None] = [None] * len(chain.homes)
+        cold: tuple[int, ...] = ()
         try:
             for place, home in enumerate(chain.homes):
                 served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
             cold = tuple([place for place, taken in enumerate(served) if taken is None])
             if not cold:
                 return new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
-            part = chain if len(cold) == len(served) else chain.part(cold)
-            grant = await self.engine.take(part, cost, now_ms, deadline, False, holder)
+            grant = await self.engine.take(chain.part(cold), cost, now_ms, deadline, False, holder)
         except BaseException as error:
             for taken in served:
                 if taken is not None:
                     taken.undo()
-            if isinstance(error, RateLimitExceeded) and len(chain.homes) > 1:
-                instant = chain.instant(now_ms)
-                raise type(error)(partial(describe, chain.readings_for(cost, instant), cost, instant)) from None
+            if isinstance(error, RateLimitExceeded) and len(cold) < len(served):
+                raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
             raise
-        return grant if part is chain else grant._replace(chain=chain, held=tuple(served))
+        return grant._replace(chain=chain, held=tuple(served) if any(served) else None)
+
+    def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
+        """Return the refusal by some levels of a chain with the statuses of all of them."""
+        now_ms = chain.instant(self._clock.now_ms())
+        return type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms))
 
     async def _take_level(
         self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it is not held at all."""
         bucket = self.held.find(home, chain.given, now_ms)
-        if bucket is None or bucket.names.isdisjoint(cost):
+        if bucket is None or not any(cost.get(name) for name in bucket.names):
             return None
         if counts:
             bucket.count(cost, now_ms)
@@ -225,8 +229,9 @@ class Prefetcher:
     async def flush(self, engine: Engine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
         for bucket in self.held.active():
-            if due_ms is None or bucket.due_ms() <= due_ms:
-                bucket.end_lots(due_ms)
+            if due_ms is None:
+                bucket.end_lots()
+            if due_ms is None or bucket.is_due(due_ms):
                 await self._write_down(bucket, engine or self.engine)
 
     async def _write_down(self, bucket: HeldBucket, engine: Engine) -> None:
