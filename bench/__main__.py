@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import calls, flood, imports, measuring
+from bench import calls, flood, imports, measuring, prefetch
 from bench.dynamodb import beside
 from bench.machine import machine, rivals
 from bench.report.__main__ import RESULTS, written
@@ -20,6 +20,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "memory": measuring.in_memory,
     "redis": measuring.on_redis,
     "dynamodb": beside.measure,
+    "prefetch": prefetch.measure,
     "http": overhead.measure,
     "calls_per_decision": calls.measure,
     "import_ms": imports.measure,

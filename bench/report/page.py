@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.report import http, prose, sections, summary
+from bench.report import http, prefetch, prose, sections, summary
 from bench.report.comparing import behind
 
 
@@ -40,6 +40,8 @@ def page(results: Mapping[str, Any]) -> str:
         f"{prose.LOSSES}\n\n{sections.losses(results)}",
         "## On DynamoDB, beside the reference",
         f"{prose.DYNAMODB}\n\n{sections.dynamodb(results['dynamodb'])}",
+        "## A hot key, with prefetch",
+        f"{prose.PREFETCH}\n\n{prefetch.section(results['prefetch'])}",
         "## Behind HTTP",
         f"{prose.HTTP}\n\n{http.section(results['http'])}",
         "## Store calls per decision",

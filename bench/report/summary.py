@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bench.report import prefetch
 from bench.report.comparing import LEVEL, STORES, comparisons
 from bench.report.judging import KEEPS, judged
 from bench.report.tables import number, table
@@ -25,6 +26,7 @@ def figures(results: Mapping[str, Any]) -> str:
         for store, works in SHOWN.items()
         for work in works
     ]
+    rows.append(["a hot key on Redis, ours with prefetch, µs", *map(number, _hot(results, names))])
     rows.append(["`rpm` taken by refused calls, on Redis", *(number(results["redis"]["lost"][name]) for name in names)])
     crowds = {name: list(_crowds(results, name)) for name in names}
     most = len(crowds[names[0]])
@@ -144,6 +146,13 @@ def _names(results: Mapping[str, Any]) -> list[str]:
 def _time(results: Mapping[str, Any], store: str, work: str, name: str) -> float:
     found: float = results[store]["works"][work][MODE][name]["wall_us"]
     return found
+
+
+def _hot(results: Mapping[str, Any], names: Sequence[str]) -> Iterator[float]:
+    """The median of an acquire of a hot key on Redis; ours with prefetch."""
+    found = results["prefetch"][MODE]
+    for name in (prefetch.PREFETCHING, *names[1:]):
+        yield found[name + prefetch.ON_REDIS]["median_us"]
 
 
 def _crowds(results: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.rivals.port import Cost, Quota, Rival
-from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
+from zae_limiter import BackendStats, Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
 
 RESOURCE = "gpt-4"
 
@@ -16,10 +16,10 @@ def limits_of(quotas: Sequence[Quota]) -> list[Limit]:
 
 
 class Blocking:
-    """In threads. Whoever opens a store first sets its limits."""
+    """In threads. Whoever opens a store first sets its limits. ``prefetch`` is that of the limiter."""
 
-    def __init__(self, url: str, quotas: Sequence[Quota]) -> None:
-        self._limiter = SyncRateLimiter(url)
+    def __init__(self, url: str, quotas: Sequence[Quota], prefetch: float = 0) -> None:
+        self._limiter = SyncRateLimiter(url, prefetch=prefetch)
         limits = limits_of(quotas)
         if self._limiter.get_system_defaults()[0] != limits:
             self._limiter.set_system_defaults(limits)
@@ -31,6 +31,14 @@ class Blocking:
                 return True
         except RateLimitExceeded:
             return False
+
+    def rest(self) -> None:
+        """Give back what was drawn in advance, so that nothing is written while nobody asks."""
+        self._limiter.flush()
+
+    def stats(self) -> BackendStats:
+        """Return what was asked of the store so far."""
+        return self._limiter.repository.get_backend_stats()
 
     def close(self) -> None:
         """Free what is held."""
@@ -44,9 +52,9 @@ class Async:
         self._limiter = limiter
 
     @classmethod
-    async def opened(cls, url: str, quotas: Sequence[Quota]) -> Async:
-        """Whoever opens a store first sets its limits."""
-        limiter, limits = RateLimiter(url), limits_of(quotas)
+    async def opened(cls, url: str, quotas: Sequence[Quota], prefetch: float = 0) -> Async:
+        """Whoever opens a store first sets its limits. ``prefetch`` is that of the limiter."""
+        limiter, limits = RateLimiter(url, prefetch=prefetch), limits_of(quotas)
         if (await limiter.get_system_defaults())[0] != limits:
             await limiter.set_system_defaults(limits)
         return cls(limiter)
@@ -58,6 +66,14 @@ class Async:
                 return True
         except RateLimitExceeded:
             return False
+
+    async def rest(self) -> None:
+        """Give back what was drawn in advance, so that nothing is written while nobody asks."""
+        await self._limiter.flush()
+
+    def stats(self) -> BackendStats:
+        """Return what was asked of the store so far."""
+        return self._limiter.repository.get_backend_stats()
 
     async def close(self) -> None:
         """Free what is held."""

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.support.aws import abilities, engine
@@ -107,9 +107,11 @@ class Backend:
     kind: str
     blocking: bool
     opener: Callable[[Path], AbstractContextManager[Opener]]
+    prefetch: float = 0
 
     def __str__(self) -> str:
-        return f"{self.kind}-{'blocking' if self.blocking else 'async'}"
+        mode = "blocking" if self.blocking else "async"
+        return f"{self.kind}-{mode}-prefetch-{self.prefetch:g}" if self.prefetch else f"{self.kind}-{mode}"
 
     @contextlib.contextmanager
     def harness(self, folder: Path) -> Iterator[Harness]:
@@ -122,7 +124,8 @@ class Backend:
             return store
 
         with self.opener(folder) as opener:
-            made = Harness(functools.partial(open_and_note, opener), blocking=self.blocking)
+            opened_by = functools.partial(open_and_note, opener)
+            made = Harness(opened_by, blocking=self.blocking, prefetch=self.prefetch)
             try:
                 yield made
             finally:
@@ -133,6 +136,11 @@ class Backend:
 _KINDS = {"memory": _memory, "sqlite": _sqlite, "dynamodb": _dynamodb, "redis": _redis, "redis-cluster": _cluster}
 
 BACKENDS = [Backend(kind, blocking, opener) for kind, opener in _KINDS.items() for blocking in (False, True)]
+
+PREFETCHING = [
+    replace(backend, prefetch=seconds) for backend in BACKENDS if backend.kind != "memory" for seconds in (0.5, 60)
+]
+"""Those on which tokens can be drawn in advance: of keys that are asked for often, and of nearly all keys."""
 
 KEEPING = [backend for backend in BACKENDS if backend.kind != "dynamodb"]
 """Those whose writes keep usage; on DynamoDB the aggregator does."""

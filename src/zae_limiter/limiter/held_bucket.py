@@ -132,7 +132,8 @@ class HeldBucket:
         """Whether that was begun in the background."""
         self.draws = True
         """Whether writes draw in advance; if not, they only settle."""
-        self._writing = False
+        self.is_writing = False
+        """Whether a write is under way."""
         self._awaited = False
         """Whether callers wait for the write: then nobody overtakes them."""
         self._in_hand: list[Correction] = []
@@ -282,7 +283,7 @@ class HeldBucket:
     def take_corrections(self) -> list[tuple[Correction, SettlementPart]]:
         """Take out what no write that draws can settle, for whoever settles it otherwise."""
         with self._lock:
-            if self._writing:
+            if self.is_writing:
                 return []
             found, self._corrections, self._open, self._grants = self._corrections, [], {}, 0
             for correction in found:
@@ -312,9 +313,9 @@ class HeldBucket:
     def begin(self) -> bool:
         """Begin to write; return False if somebody else is writing."""
         with self._lock:
-            if self._writing:
+            if self.is_writing:
                 return False
-            self._writing = True
+            self.is_writing = True
             return True
 
     def end(self) -> None:
@@ -328,7 +329,7 @@ class HeldBucket:
                 self._corrections = [*self._in_hand, *self._corrections]
                 self._grants += self._counted
             self._in_hand, self._counted, self._sent = [], 0, False
-            self._writing = self._awaited = False
+            self.is_writing = self._awaited = False
 
     def draft(self, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
         """Choose who is served by the next write, and what it draws and settles besides.

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from .waiting import Lines
 
 
+_MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
+"""How often, and how long after each other, it is tried to write down a bucket that somebody else is writing."""
+
+
 @dataclass(frozen=True)
 class Upkeep:
     """A chore: writing what is due of the tokens held by one limiter."""
@@ -139,15 +143,20 @@ class Prefetcher:
         holder: str | None = None,
     ) -> Grant:
         """Take ``cost`` as `Engine.take` does, from what is held where that is possible and ``options`` allow it."""
-        counts = True
+        counts, is_exact = True, options.exact or options.atomic or bool(chain.joined)
         for _ in tries(chain.homes[0].level.key.pk):
             try:
                 if chain.joined:
                     return await self.engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
-                if options.exact or options.atomic:
+                if is_exact:
                     whole = chain.part(tuple(range(len(chain.levels))))
                     return await self.engine.take(whole, cost, now_ms, deadline, options.atomic, holder)
                 return await self._take_levels(chain, cost, now_ms, deadline, holder, counts)
+            except RateLimitExceeded:  # unless others have drawn enough in the meantime
+                granted = None if is_exact else self._take_held(chain, cost, self._clock.now_ms())
+                if granted is None:
+                    raise
+                return new_grant(granted)
             except Outdated:
                 chain = await self._chains.follow(chain, deadline)
                 check_known("consume", cost, chain.names)
@@ -219,26 +228,37 @@ class Prefetcher:
         self._backend.runtime.start(partial(self._refill, bucket, self.engine))
 
     async def _refill(self, bucket: HeldBucket, engine: Engine) -> None:
-        """Write what there is to write of a bucket, and draw in advance. What fails is left to callers to see."""
+        """Draw more tokens, unless they were returned since that was begun. What fails is left to callers to see."""
         try:
-            with contextlib.suppress(ZAELimiterError, Elsewhere, Outdated):
-                await engine.take(bucket.chain, NOTHING, self._clock.now_ms(), engine.begin())
+            if bucket.is_refilling:
+                await self._write(bucket, engine)
         finally:
             bucket.is_refilling = False
+
+    async def _write(self, bucket: HeldBucket, engine: Engine) -> None:
+        """Write what there is to write of a bucket, and draw in advance if it does."""
+        with contextlib.suppress(ZAELimiterError, Elsewhere, Outdated):
+            await engine.take(bucket.chain, NOTHING, self._clock.now_ms(), engine.begin())
 
     async def flush(self, engine: Engine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
         for bucket in self.held.active():
             if due_ms is None:
-                bucket.end_lots()
+                bucket.is_refilling = False
             if due_ms is None or bucket.is_due(due_ms):
-                await self._write_down(bucket, engine or self.engine)
+                await self._write_down(bucket, engine or self.engine, everything=due_ms is None)
 
-    async def _write_down(self, bucket: HeldBucket, engine: Engine) -> None:
-        """Write what was gathered of a bucket."""
+    async def _write_down(self, bucket: HeldBucket, engine: Engine, *, everything: bool) -> None:
+        """Write what was gathered of a bucket; ``everything`` that is held goes back before."""
         bucket.draws = False
         try:
-            await self._refill(bucket, engine)
+            for _ in range(_MOST_TRIES):
+                if everything:
+                    bucket.end_lots()
+                await self._write(bucket, engine)
+                if bucket.is_idle or not bucket.is_writing:
+                    break
+                await self._backend.runtime.new_signal().wait(_PAUSE_SECONDS)  # somebody else is writing
         finally:
             bucket.draws = True
         for correction, part in bucket.take_corrections():  # of a bucket that is gone, was split or configured anew

@@ -23,11 +23,12 @@ class Harness:
     """A way to open a store, and a mode: ``async`` or ``blocking``.
 
     ``open_store(clock, blocking)`` gives a client of the same data each time it is called, as a second process
-    would have it.
+    would have it. ``prefetch`` is that of its limiters, where nothing else is said.
     """
 
-    def __init__(self, open_store: Callable[[Clock, bool], Store], *, blocking: bool) -> None:
+    def __init__(self, open_store: Callable[[Clock, bool], Store], *, blocking: bool, prefetch: float = 0) -> None:
         self.blocking = blocking
+        self.prefetch = prefetch
         self.clock: ManualClock = ManualClock()
         self._open_store = open_store
 
@@ -44,7 +45,8 @@ class Harness:
         """Return a limiter in the harness's mode, with nothing in common with others but the store."""
         repository = store if isinstance(store, Repository) else self.repository(store)
         kind = BlockingRateLimiter if self.blocking else RateLimiter
-        return kind(repository, **options)
+        prefetch = self.prefetch if options.get("speculative_writes", True) else 0
+        return kind(repository, **{"prefetch": prefetch, **options})
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in the harness's mode."""

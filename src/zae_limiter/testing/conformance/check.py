@@ -44,7 +44,7 @@ class Check:
             opened.append(harness.store(clock))
             return opened[-1]
 
-        inner = Harness(open_store, blocking=harness.blocking)
+        inner = Harness(open_store, blocking=harness.blocking, prefetch=harness.prefetch)
         inner.clock = harness.clock
         try:
             await self._prove(inner)

@@ -18,7 +18,7 @@ from ...core.errors import (
 )
 from ..faults import Fault, FaultyStore
 from .expect import raises, same, true
-from .oracle import ExactBucket, balances, made, same_balances
+from .oracle import ExactBucket, made, same_balances
 from .room import beside
 from .traffic import RESOURCE, Boom, Family, Move
 
@@ -57,7 +57,7 @@ async def refill_is_exact(
     now_ms = harness.clock.now_ms()
     due = slow.capacity * 1000 - drained * 1000 + made(slow, now_ms) - made(slow, start_ms)
     level = min(slow.capacity * 1000, due)
-    found = await balances(family.keeper, (polled, left), now_ms)
+    found = await family.balances((polled, left), now_ms)
     for child in (polled, left):
         same(found[child, RESOURCE, slow.name], level, f"{child} has refilled exactly")
         same((await limiter.available(child, RESOURCE))[slow.name], level // 1000, f"{child} can see it")
@@ -114,6 +114,7 @@ async def promise_is_kept(family: Family, moves: Sequence[Move], cost: Mapping[s
             async with who.acquire(child, RESOURCE, cost):
                 pass
         same(early.error.retry_after_seconds, 0.001, "1 ms is left")
+        await family.flush()
     family.advance(1)
     who = beside(family.harness, family.keeper) if anew else limiter
     try:
@@ -124,7 +125,7 @@ async def promise_is_kept(family: Family, moves: Sequence[Move], cost: Mapping[s
 
 
 async def _states(family: Family, child: str) -> dict[tuple[str, str, str], int]:
-    return await balances(family.keeper, [child, *family.everybody[: bool(family.parent_limits)]], family.now_ms)
+    return await family.balances([child, *family.everybody[: bool(family.parent_limits)]], family.now_ms)
 
 
 def _pots(family: Family, found: Mapping[tuple[str, str, str], int]) -> list[ExactBucket]:
@@ -136,7 +137,7 @@ def _pots(family: Family, found: Mapping[tuple[str, str, str], int]) -> list[Exa
 async def refusal_changes_nothing(family: Family, moves: Sequence[Move], cost: Mapping[str, int]) -> None:
     """Law 4: after a refusal every balance of every entity is what it was, whoever asked."""
     await family.drive(moves)
-    before = await balances(family.keeper, family.everybody, family.now_ms)
+    before = await family.balances(family.everybody, family.now_ms)
     for limiter in (*family.limiters, beside(family.harness, family.keeper)):
         for child in family.children:
             try:
@@ -144,14 +145,14 @@ async def refusal_changes_nothing(family: Family, moves: Sequence[Move], cost: M
                     raise Boom
             except (RateLimitExceeded, Boom):
                 pass
-            now = await balances(family.keeper, family.everybody, family.now_ms)
+            now = await family.balances(family.everybody, family.now_ms)
             same_balances(now, before, "a refusal, like a failure, leaves every balance as it was")
 
 
 async def never_is_not_yet(family: Family, moves: Sequence[Move], cost: Mapping[str, int]) -> None:
     """Law 5: a cost above a capacity is `CapacityExceeded`, without a moment to wait for, and takes nothing."""
     await family.drive(moves)
-    before = await balances(family.keeper, family.everybody, family.now_ms)
+    before = await family.balances(family.everybody, family.now_ms)
     limits = (*family.limits, *family.parent_limits)
     too_much = any(cost.get(limit.name, 0) > limit.capacity for limit in limits)
     try:
@@ -161,7 +162,7 @@ async def never_is_not_yet(family: Family, moves: Sequence[Move], cost: Mapping[
         same(isinstance(refusal, CapacityExceeded), too_much, "never and not yet are told apart")
         same(refusal.retry_after_seconds is None, too_much, "only not yet has a moment")
         same(refusal.retry_after_header is None, too_much, "only not yet has a header")
-        now = await balances(family.keeper, family.everybody, family.now_ms)
+        now = await family.balances(family.everybody, family.now_ms)
         same_balances(now, before, "it takes nothing")
 
 
@@ -171,14 +172,14 @@ async def time_never_runs_backwards(
     """Law 6: a client whose clock is behind, or steps back, drains nothing and is granted nothing extra."""
     await family.drive(moves)
     child = family.children[0]
-    before = await balances(family.keeper, family.everybody, family.now_ms)
+    before = await family.balances(family.everybody, family.now_ms)
     refused = len(family.refusals)
     family.new_client(-back_ms)
     family.hosts[0].skew_ms -= back_ms
     behind = Move(0, cost, client=len(family.hosts) - 1)
     await family.drive([Move(0, cost), behind, behind])
     granted = 3 - (len(family.refusals) - refused)
-    after = await balances(family.keeper, family.everybody, family.now_ms)
+    after = await family.balances(family.everybody, family.now_ms)
     for (who, resource, name), milli in before.items():
         spent = granted * cost.get(name, 0) * 1000 if who in (child, "parent") else 0
         true(after[who, resource, name] >= milli - spent, f"{name} of {who} is not drained by a clock that is behind")
@@ -198,7 +199,7 @@ async def nothing_leaks(
     """Law 7: a body that ends by any exception leaves the balances where they would be without it."""
     await family.drive(moves)
     limiter, child = family.limiters[0], family.children[0]
-    before = await balances(family.keeper, family.everybody, family.now_ms + body_ms)
+    before = await family.balances(family.everybody, family.now_ms + body_ms)
     try:
         async with limiter.acquire(child, RESOURCE, cost) as lease:
             await lease.adjust(dict.fromkeys(cost, 7))
@@ -211,7 +212,7 @@ async def nothing_leaks(
     except BaseException as caught:
         if caught is not error:
             raise
-    after = await balances(family.keeper, family.everybody, family.now_ms)
+    after = await family.balances(family.everybody, family.now_ms)
     same_balances(after, before, f"nothing is left of a body that ended by {type(error).__name__}")
 
 
@@ -244,7 +245,8 @@ async def refusal_is_no_failure(harness: Harness, limit: Limit, fault: Fault) ->
         pot.take(1, family.now_ms)
     charged = await _failing(limiter, store, child, limit, fault)
     store.heal()
-    (left,) = (await balances(family.keeper, [child], family.now_ms)).values()
+    await limiter.flush()
+    (left,) = (await family.balances([child], family.now_ms)).values()
     expected = pot.level(family.now_ms)
     true(left <= expected, "a failure never adds tokens")
     true(left >= expected - charged * 1000, "a failed write is made at most once")

@@ -9,7 +9,7 @@ from ...core.errors import RateLimitExceeded
 from ...records.algebra import Conflict
 from ...stores.port import UpdatesInPlace
 from ..clock import ManualClock
-from .oracle import LAG_MS, Entry, Ledger
+from .oracle import LAG_MS, Entry, Ledger, balances
 from .room import beside, new_limiter
 
 if TYPE_CHECKING:
@@ -207,6 +207,17 @@ class Family:
             await self._end_those(number)
             await self._ask(number, move)
         await self._end_those(None)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Have every client give back what it holds and write what it has gathered; nothing without prefetch."""
+        for limiter in self.limiters:
+            await limiter.flush()
+
+    async def balances(self, entities: Sequence[str], now_ms: int) -> dict[tuple[str, str, str], int]:
+        """Return what is left of every limit, when nobody holds anything."""
+        await self.flush()
+        return await balances(self.keeper, entities, now_ms)
 
     def check(self) -> None:
         """Check law 1 for every limit of every entity."""
@@ -252,6 +263,7 @@ class Family:
             if change == {}:
                 await each.lease.__aexit__(None, None, None)
                 continue
+            await self.flush()
             before = await self._tokens()
             if change is None:
                 await each.lease.__aexit__(Boom, Boom(), None)
@@ -259,6 +271,7 @@ class Family:
             else:
                 await each.lease.adjust(change)
                 await each.lease.__aexit__(None, None, None)
+            await self.flush()
             self._book_settled(each, change, before, await self._tokens())
 
     async def _tokens(self) -> dict[tuple[str, str], int]:
@@ -269,7 +282,8 @@ class Family:
     def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> dict[tuple[str, str], int]:
         host_ = self.hosts[client]
         at_ms = host_.instant_ms((child, "parent"))
-        entry = Entry(at_ms, 0, True, LAG_MS if host_.lost_races else 0)
+        lag_ms = LAG_MS if host_.lost_races else 0
+        entry = Entry(at_ms, 0, True, lag_ms + int(self.harness.prefetch * 1000))
         booked = {}
         for (who, name), ledger in self.ledgers.items():
             if who in (child, "parent") and cost.get(name):
