@@ -33,10 +33,7 @@ LAWFUL = [check for check in LIMITER_CHECKS if check.name.startswith("lawful.")]
 DEVIATIONS = {"lawful.law_8_a_refusal_is_no_failure": "what a write has drawn in advance is lost with its answer"}
 
 AHEAD = [backend for backend in PREFETCHING if backend.prefetch < 1]
-FAR_LAWFUL = [check for check in LIMITER_CHECKS if check.name.startswith("lawful.")]
-DEVIATIONS = {"lawful.law_8_a_refusal_is_no_failure": "what a write has drawn in advance is lost with its answer"}
-
-AHEAD = [backend for backend in PREFETCHING if backend.prefetch > 1]
+FAR_AHEAD = [backend for backend in PREFETCHING if backend.prefetch > 1]
 
 
 @pytest.mark.parametrize("backend", FAR_AHEAD, ids=str, indirect=True)

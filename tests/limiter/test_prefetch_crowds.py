@@ -283,7 +283,7 @@ HELD = {"rps": 1.5 * PREFETCH * PACE, "tps": 1.5 * PREFETCH * PACE * (clients.FE
 @pytest.mark.parametrize("kind", OTHER_MODES)
 def test_three_of_eight_are_killed(kind: str, tmp_path: Path) -> None:
     """What they held is lost, once: it was consumed, nobody was granted it, and it comes back by refill alone."""
-    resources = (ROOMY, TIGHT)
+    resources = (TIGHT, TIGHT, TIGHT, ROOMY)  # so that five of them still ask for more than there is
     with open_place(kind, tmp_path) as place:
         with start_processes(
             place, OTHER_MODES[kind], PREFETCH, KILLED_SECONDS, tmp_path / "logs", resources

@@ -37,11 +37,11 @@ TASKS = 3
 """How many tasks of an event loop do so together."""
 ORGANISATION, KEYS = "org", ("key-0", "key-1")
 ROOMY, TIGHT = "roomy", "tight"
-"""A resource of which there is more than anybody asks for, and one of which there is half of that."""
+"""A resource of which there is more than anybody asks for, and one of which there is a third of that."""
 FEWEST, MOST = 10, 100
 """How many tokens a lease takes."""
 ROOMY_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 1_000_000))
-TIGHT_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 20_000))
+TIGHT_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 15_000))
 
 Amounts: TypeAlias = dict[str, int]
 
