@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.unix
 
-SECONDS, EXACT_SECONDS, KILLED_SECONDS = 2.5, 1.0, 2.0
+SECONDS, EXACT_SECONDS, KILLED_SECONDS = 2.0, 1.0, 2.0
 """For how long processes ask: with prefetch, without it, and where some are killed."""
 PREFETCH = 0.5
 LAG = 0.05

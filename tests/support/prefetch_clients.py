@@ -41,7 +41,7 @@ ROOMY, TIGHT = "roomy", "tight"
 FEWEST, MOST = 10, 100
 """How many tokens a lease takes."""
 ROOMY_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 1_000_000))
-TIGHT_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 15_000))
+TIGHT_LIMITS = (Limit.per_second("rps", 10_000), Limit.per_second("tps", 12_000))
 
 Amounts: TypeAlias = dict[str, int]
 

@@ -1,0 +1,147 @@
+"""Tokens that are drawn in advance, on the real code in virtual time: many processes, one bucket, a slow network.
+
+Each process is a limiter of its own; all it shares with the others is the store, calls of which take 2 to 16 ms.
+Checked: how many calls there are, how much of what is due is granted, law 1 by the instants as of which the tokens are
+decided and by the clock on the wall, and that nobody is refused while a token is held that may be granted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
+from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Repository
+from zae_limiter.limiter.held_bucket import Taken
+from zae_limiter.records.charging import LAG_MS
+from zae_limiter.stores.memory import MemoryStore
+
+LIMIT = Limit.per_second("rps", 1_000)
+SECONDS = 15
+PREFETCH = 0.5
+
+
+@dataclass
+class Outcome:
+    """What happened in one run. A grant is when it was given, and as of which instants its tokens were decided."""
+
+    grants: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    refused: int = 0
+    refused_while_held: int = 0
+    calls: int = 0
+    consumed: int = 0
+    """What the bucket has counted in the end, in millitokens."""
+
+    @property
+    def calls_per_decision(self) -> float:
+        return self.calls / (len(self.grants) + self.refused)
+
+
+def decided(lease: Lease) -> list[tuple[int, int]]:
+    """The instants as of which the millitokens of a lease are decided. An exact write may be a moment in the past."""
+    grant = lease._grant
+    assert grant is not None
+    if grant.held is None:
+        return [(grant.now_ms - LAG_MS, 1_000)]
+    (taken,) = grant.held
+    assert isinstance(taken, Taken)
+    found = []
+    for lot, amounts, left in taken.places:
+        advance, amount = lot.advances["rps"], amounts["rps"]
+        first = counted = advance.size - left["rps"] - amount
+        instant = advance.instant(first + 1)
+        while counted < first + amount:
+            born = min(first + amount, advance.born(instant))
+            found.append((instant, born - counted))
+            counted, instant = born, instant + 1
+    return found
+
+
+async def simulate(processes: int, load: float, prefetch: float = PREFETCH, per_process: float = 0) -> Outcome:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    rng, outcome, shared = random.Random(f"{processes} {load}"), Outcome(), MemoryStore(loop)
+    random.seed(1)
+    await Repository(shared).set_system_defaults([LIMIT])
+    stores = [Distant(shared, rng) for _ in range(processes)]
+    limiters = [RateLimiter(Repository(store), prefetch=prefetch) for store in stores]
+
+    async def request(limiter: RateLimiter) -> None:
+        try:
+            async with limiter.acquire("key", "gpt-4", {"rps": 1}) as lease:
+                outcome.grants.append((shared.clock.now_ms(), decided(lease)))
+        except RateLimitExceeded:
+            outcome.refused += 1
+            for bucket in limiter._prefetcher.held.active() if limiter._prefetcher else ():
+                outcome.refused_while_held += bucket._count_ready(shared.clock.now_ms()).get("rps", 0) >= 1_000
+
+    async def process(limiter: RateLimiter, store: Distant) -> None:
+        await limiter.available("key", "gpt-4")
+        store.calls.clear()
+        under_way = []
+        while loop.time() < SECONDS:
+            await asyncio.sleep(1 / per_process if per_process else rng.expovariate(load * LIMIT.capacity / processes))
+            under_way.append(asyncio.create_task(request(limiter)))
+        await asyncio.gather(*under_way)
+
+    await asyncio.gather(*map(process, limiters, stores))
+    outcome.calls = sum(store.calls.total() for store in stores)
+    for limiter in limiters:
+        await limiter.close()
+    (state,) = await Repository(shared).get_buckets("key")
+    outcome.consumed = state.total_consumed_milli
+    return outcome
+
+
+def lowest_level(taken: list[tuple[int, int]], more_ms: int = 0) -> int:
+    """The lowest level of an exact bucket from which tokens are taken in the order of their instants.
+
+    It is never below zero exactly if every window keeps to capacity + rate x (window + ``more_ms``).
+    """
+    rate = LIMIT.refill_amount
+    top = level = lowest = LIMIT.capacity * 1_000 + more_ms * rate
+    before = min(instant for instant, _ in taken)
+    for instant, amount in sorted(taken):
+        level = min(top, level + (instant - before) * rate) - amount
+        lowest, before = min(lowest, level), instant
+    return lowest
+
+
+FEW = [(8, load, 0.1) for load in (0.3, 0.9, 1.5, 3.0)]
+MANY = [(64, load, 0.25) for load in (0.9, 1.5, 3.0)]
+
+
+@pytest.mark.parametrize(("processes", "load", "most_calls"), [*FEW, *MANY])
+def test_few_calls_for_all_that_is_due(processes: int, load: float, most_calls: float) -> None:
+    outcome = run_virtually(simulate(processes, load))
+    assert outcome.calls_per_decision <= most_calls
+    due = min(LIMIT.capacity + LIMIT.refill_rate * SECONDS, len(outcome.grants) + outcome.refused)
+    assert len(outcome.grants) >= 0.97 * due
+    assert lowest_level([piece for _, pieces in outcome.grants for piece in pieces]) >= 0
+    assert lowest_level([(now_ms, 1_000) for now_ms, _ in outcome.grants], round(PREFETCH * 1_000)) >= 0
+    assert outcome.refused_while_held == 0
+    assert outcome.consumed == 1_000 * len(outcome.grants)
+
+
+@pytest.mark.parametrize("processes", [1, 8])
+def test_what_is_asked_for_now_and_then_takes_one_call_each(processes: int) -> None:
+    outcome = run_virtually(simulate(processes, 0, per_process=0.5))
+    asked = len(outcome.grants)
+    assert outcome.refused == 0
+    assert asked == processes * round(SECONDS / 2)
+    assert outcome.calls == asked + lost_races(processes)
+
+
+def lost_races(processes: int) -> int:
+    """Of those who make the bucket at the same moment all but one lose, in the exact mode too."""
+    exact = run_virtually(simulate(processes, 0, prefetch=0, per_process=0.5))
+    return exact.calls - len(exact.grants)
+
+
+def test_the_checks_can_fail() -> None:
+    outcome = run_virtually(simulate(8, 1.5))
+    pieces = [piece for _, taken in outcome.grants for piece in taken]
+    assert lowest_level([*pieces, *pieces]) < 0
