@@ -18,6 +18,7 @@ from .core.reports import (
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
     Load as Load,
+    PrefetchStats as PrefetchStats,
     ResourceCapacity as ResourceCapacity,
     SlotState as SlotState,
     Status as Status,

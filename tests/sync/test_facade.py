@@ -215,6 +215,7 @@ OF_LIMITER: dict[str, Callable[[Any], object]] = SHARED | {
     "repository": lambda it: it.repository,
     "held_slots": lambda it: it.held_slots,
     "renew_slots": lambda it: it.renew_slots(),
+    "flush": lambda it: it.flush(),
     "observers": lambda it: it.observers,
 }
 CASES = [

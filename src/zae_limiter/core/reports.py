@@ -5,7 +5,7 @@ Nothing that an acquire loads imports this at once: creating these classes would
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from .bucket import MILLI, Rule
@@ -14,7 +14,7 @@ from .validation import ValidationError
 from .values import LimitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ORDERS = ("used", "left", "rate")
 MOST_RECORDS = 1_000_000
@@ -259,6 +259,11 @@ class PrefetchStats:
     """Writes that these grants would have cost more than drawing their tokens did."""
     lost: int = 0
     """Corrections that could not be written."""
+
+    @classmethod
+    def sum_up(cls, several: Sequence[PrefetchStats]) -> PrefetchStats:
+        """Return what several limiters have done together."""
+        return cls(*(sum(getattr(each, kind.name) for each in several) for kind in fields(cls)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class HeldBuckets:
         self._active: dict[HeldBucket, None] = {}
         """Those that hold something or have something to write."""
         self.now_ms = backend.clock.now_ms
+        backend.prefetching.add(self)
         after_fork(self._forget)
 
     def find(self, home: LevelShard, given: Override | None, now_ms: int) -> HeldBucket | None:

@@ -29,7 +29,6 @@ from .joint_lease import JointLease
 from .lease import Lease
 from .observers import Observers, observe_store
 from .options import MOST_PREFETCH_MS, OptionChecks
-from .prefetching import Prefetcher
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from .grant import Grant, GrantFields
     from .lease_core import LeaseCore
     from .options import AcquireOptions, OnLost
+    from .prefetching import Prefetcher
 
 
 class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
@@ -144,8 +144,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             raise ValidationError("prefetch", prefetch, "cannot be combined with speculative_writes=False")
         if not keep_ms or isinstance(self.repository.store, UpdatesInPlace):
             return None
-        parts = (self._backend, self._chains, self._lines, self._background, self._announcer)
-        return Prefetcher(*parts, keep_ms)
+        from .prefetching import Prefetcher  # on first use: most limiters do without
+
+        return Prefetcher(self._backend, self._chains, self._lines, self._background, keep_ms)
 
     @property
     def name(self) -> str | None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller
-    from .announcing import Announcer
     from .background import BackgroundStore
     from .chain import Chain, LevelShard
     from .chains import Chains
@@ -66,7 +65,6 @@ class Prefetcher:
         chains: Chains,
         lines: Lines,
         background: BackgroundStore,
-        announcer: Announcer,
         keep_ms: int,
     ) -> None:
         self.engine: Engine
@@ -77,7 +75,6 @@ class Prefetcher:
         self._chains = chains
         self._lines = lines
         self._background = background
-        self._announcer = announcer
         self._lock = threading.RLock()
         self._due_ms = FOR_EVER
         self._caller: Caller | None = None

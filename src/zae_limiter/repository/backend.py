@@ -77,6 +77,8 @@ class Backend:
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.has_records = store.has_records if isinstance(store, UpdatesInPlace) else None
         """Whether there is anything in a partition, where the store can tell at once."""
+        self.prefetching: WeakSet[Any] = WeakSet()
+        """The tokens that limiters hold, where they draw them in advance."""
         self.closed = False
         self._views: WeakSet[Backend] = WeakSet()
         self._is_view = False

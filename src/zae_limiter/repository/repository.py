@@ -255,11 +255,17 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         return int(getattr(self._backend.clock, "skew_ms", self._skew_ms))
 
     def get_backend_stats(self) -> BackendStats:
-        """Return the calls to the store and their cost; empty for stores that do not count them."""
-        from ..core.reports import BackendStats
+        """Return the calls to the store and their cost; empty for stores that do not count them.
+
+        ``prefetch`` is what its limiters with that option have done.
+        """
+        from dataclasses import replace
+
+        from ..core.reports import BackendStats, PrefetchStats
 
         store = self._backend.store
-        return store.stats() if isinstance(store, Metered) else BackendStats()
+        stats = store.stats() if isinstance(store, Metered) else BackendStats()
+        return replace(stats, prefetch=PrefetchStats.sum_up([each.stats() for each in self._backend.prefetching]))
 
     async def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:
         """Create the DynamoDB table without CloudFormation; a suitable one is left alone.

@@ -242,7 +242,10 @@ class SyncRepository(SyncOperations):
         return self._inner.get_cache_stats()
 
     def get_backend_stats(self) -> BackendStats:
-        """Return the calls to the store and their cost; empty for stores that do not count them."""
+        """Return the calls to the store and their cost; empty for stores that do not count them.
+
+        ``prefetch`` is what its limiters with that option have done.
+        """
         return self._inner.get_backend_stats()
 
     def create_table(self, *, tags: Mapping[str, str] | None = None, deletion_protection: bool = False) -> None:

@@ -11,7 +11,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from .._version import __version__
-from .held import HeldSlots
+from .held import HeldAdvances, HeldSlots
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ _COUNTED = {
     "backend.throttled": ("{call}", "Requests that the store refused for being too many"),
     "backend.bytes": ("By", "Bodies of requests to the store and of its answers"),
     "backend.units": ("{unit}", "Capacity units that the store says it charged"),
+    "prefetch.grants": ("{grant}", "Grants of a level from tokens that were drawn in advance"),
+    "prefetch.returned": ("{token}", "Tokens drawn in advance that were given back unused"),
+    "prefetch.spared": ("{write}", "Writes that prefetching has spared"),
+    "prefetch.lost": ("{correction}", "Corrections gathered by prefetching that could not be written"),
 }
 
 
@@ -58,6 +62,10 @@ class Instruments:
         meter.create_observable_up_down_counter(
             "zae_limiter.slots.held", [partial(_read_held, self.held)], "{slot}", "Slots held by this process"
         )
+        self.prefetched = HeldAdvances()
+        meter.create_observable_up_down_counter(
+            "zae_limiter.prefetch.held", [partial(_read_held, self.prefetched)], "{token}", "Tokens drawn in advance"
+        )
         self.alerts = meter.create_counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
         self.duration, self.wait, self.error, self.ratio = (
             meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
@@ -69,7 +77,7 @@ class Instruments:
             )
 
 
-def _read_held(held: HeldSlots, _: CallbackOptions) -> Iterator[Observation]:
+def _read_held(held: HeldSlots | HeldAdvances, _: CallbackOptions) -> Iterator[Observation]:
     for attributes, count in held.totals().items():
         yield Observation(count, dict(attributes))
 

@@ -90,8 +90,9 @@ class Meter(Observer):
         self._labels = labels
         self._limiter = ref(limiter)
         instruments.held.join(limiter, self._where, labels)
+        instruments.prefetched.join(repository, self._where)
         tally, store = instruments.tally, repository.store
-        joined = [tally.join(repository, partial(_read_cache, repository, where))]
+        joined = [tally.join(repository, partial(_read_repository, repository, where))]
         if isinstance(store, Metered):
             joined.append(tally.join(store, partial(_read_store, store, (backend,))))
         self._leave = finalize(self, tally.leave, *joined)
@@ -138,10 +139,19 @@ class Meter(Observer):
         return {**self._where, **more, **labels}
 
 
-def _read_cache(repository: Repository | SyncRepository, where: Attributes) -> Counts:
-    stats = repository.get_cache_stats()
-    counts = {"hit": stats.hits, "miss": stats.misses}
-    return {Series("config.cache", (*where, ("result", result))): count for result, count in counts.items()}
+def _read_repository(repository: Repository | SyncRepository, where: Attributes) -> Counts:
+    stats, ahead = repository.get_cache_stats(), repository.get_backend_stats().prefetch
+    looked = {"hit": stats.hits, "miss": stats.misses}
+    prefetched = {
+        "grants": ahead.granted,
+        "returned": ahead.returned,
+        "spared": ahead.spared_writes,
+        "lost": ahead.lost,
+    }
+    return {
+        **{Series("config.cache", (*where, ("result", result))): count for result, count in looked.items()},
+        **{Series(f"prefetch.{name}", where): count for name, count in prefetched.items()},
+    }
 
 
 def _read_store(store: Metered, where: Attributes) -> Counts:
