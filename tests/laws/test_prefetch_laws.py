@@ -12,7 +12,7 @@ import pytest
 
 from tests.laws import test_laws
 from tests.support.backends import PREFETCHING, Backend
-from zae_limiter.testing.conformance import LIMITER_CHECKS, Check, deviating
+from zae_limiter.testing.conformance import LIMITER_CHECKS, Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,10 @@ LAWS: list[Callable[[Backend, Harness], None]] = [
 ]
 
 LAWFUL = [check for check in LIMITER_CHECKS if check.name.startswith("lawful.")]
-DEVIATIONS = {"lawful.law_8_a_refusal_is_no_failure": "what a write has drawn in advance is lost with its answer"}
 
-AHEAD = [backend for backend in PREFETCHING if backend.prefetch < 1]
+SOME = {"sqlite-async", "sqlite-blocking", "redis-async", "dynamodb-blocking"}
+AHEAD = [backend for backend in PREFETCHING if backend.prefetch < 1 and str(backend).rpartition("-prefetch")[0] in SOME]
+"""Most checks ask for so little that nothing is drawn in advance: a few stores are enough to see that."""
 FAR_AHEAD = [backend for backend in PREFETCHING if backend.prefetch > 1]
 
 
@@ -45,7 +46,7 @@ def test_the_laws_hold_a_minute_ahead(
 
 
 @pytest.mark.parametrize("backend", FAR_AHEAD, ids=str, indirect=True)
-@pytest.mark.parametrize("check", deviating(LAWFUL, DEVIATIONS), ids=str)
+@pytest.mark.parametrize("check", LAWFUL, ids=str)
 def test_lawful_a_minute_ahead(check: Check, harness: Harness) -> None:
     check.run(harness)
 

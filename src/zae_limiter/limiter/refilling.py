@@ -100,14 +100,15 @@ class Wanted(NamedTuple):
         return found
 
     def _ahead(self, limits: AnchoredLimits, name: str) -> int:
-        """Return how far a limit may be drawn ahead of its refill: half of the time that tokens are kept.
+        """Return how far a limit may be drawn ahead of its refill: for half of the time that tokens are kept.
 
-        Not at all where something has to be left of it, where credit takes over, or of a quota.
+        At most for half of its capacity; not at all where something has to be left of it, where credit takes over, or
+        of a quota.
         """
         limit = limits.by_name[name]
         if limit.least or name in limits.lots:
             return 0
-        return limit.amount * self.keep_ms // 2 // limit.period
+        return min(limit.amount * self.keep_ms // 2 // limit.period, limit.capacity // 2)
 
     def _choose(
         self, limits: AnchoredLimits, image: Image, short: Mapping[str, int], now_ms: int, age_ms: int

@@ -185,7 +185,8 @@ def apply_write(image: Image | None, write: Write) -> Image | None:
 def compose(first: Write, second: Write) -> Write:
     """Return one write that does what two do, one after the other, to the same record.
 
-    ``second`` was planned from the image that ``first`` leaves. Neither of them deletes the record.
+    ``second`` was planned from the image that ``first`` leaves. Neither of them deletes the record. An expiry that the
+    first takes away and the second sets again may stay farther off than that.
     """
     guards = [*first.guards]
     for attr, op, value in second.guards:

@@ -19,6 +19,11 @@ It is an `Observer` of the limiter, beside those of your own. Nothing is measure
 | ``zae_limiter.estimate.error`` | histogram, ``{token}`` | tokens that an estimate was off | limit, direction |
 | ``zae_limiter.estimate.ratio`` | histogram, ``1`` | tokens used for each one estimated | limit |
 | ``zae_limiter.config.cache`` | counter, ``{lookup}`` | look-ups of stored limits in the cache | result |
+| ``zae_limiter.prefetch.grants`` | counter, ``{grant}`` | grants of a level from tokens drawn in advance | |
+| ``zae_limiter.prefetch.spared`` | counter, ``{write}`` | writes that these would have cost more | |
+| ``zae_limiter.prefetch.returned`` | counter, ``{token}`` | tokens drawn in advance, given back unused | |
+| ``zae_limiter.prefetch.held`` | up-down counter, ``{token}`` | tokens drawn in advance, held by this process | |
+| ``zae_limiter.prefetch.lost`` | counter, ``{correction}`` | corrections that could not be written | |
 | ``zae_limiter.backend.calls`` | counter, ``{call}`` | requests sent to the store | operation |
 | ``zae_limiter.backend.conflicts`` | counter, ``{write}`` | writes that lost a race or met a bucket too empty | |
 | ``zae_limiter.backend.retries`` | counter, ``{call}`` | requests sent again | |
