@@ -53,7 +53,7 @@ def draw(curves: dict[str, list[list[float]]]) -> Any:
     drawn, axes = figure(1, 2, (9.5, 3.8))
     for colour, (mode, points) in zip((COLOURS[1], COLOURS[0]), curves.items(), strict=True):
         calls, middle, late = zip(*points, strict=True)
-        axes[0][0].plot(RATES, calls, color=colour, marker="o", label=mode)
+        axes[0][0].plot(RATES, calls, color=colour, marker="o")
         axes[0][1].plot(RATES, middle, color=colour, marker="o", label=f"{mode}, median")
         axes[0][1].plot(RATES, late, color=colour, linestyle=":", label=f"{mode}, 99 %")
     axes[0][0].set_title("calls of the store per decision", fontsize=11)
@@ -62,5 +62,6 @@ def draw(curves: dict[str, list[list[float]]]) -> Any:
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("acquires of the key per second and process")
-        axis.legend()
+    handles, labels = axes[0][1].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=4)
     return drawn

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -336,6 +338,24 @@ def test_a_cancelled_caller_leaves_nothing_behind(when: int) -> None:
         return state.total_consumed_milli - 30_000 - 1_000 * done
 
     assert asyncio.run(main()) == 0
+
+
+def test_a_program_that_ends_without_closing_ends() -> None:
+    program = """
+from zae_limiter import Limit, SyncRateLimiter
+from tests.laws.toys import Toy
+from zae_limiter import SyncRepository, SystemClock
+limiter = SyncRateLimiter(SyncRepository(Toy(SystemClock())), prefetch=0.5)
+limiter.set_system_defaults([Limit.per_second("rps", 1_000)])
+import time
+begun = time.monotonic()
+while limiter.repository.get_backend_stats().prefetch.held == 0 and time.monotonic() < begun + 20:
+    with limiter.acquire("key", "gpt-4", {"rps": 1}):
+        time.sleep(0.005)
+print("held", limiter.repository.get_backend_stats().prefetch.held > 0)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("held True\n", "", 0)
 
 
 def test_statistics_say_what_was_spared() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.laws.toys import Toy
 from tests.support.backends import BACKENDS, Backend
 from tests.support.metrics import Metrics
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
 from zae_limiter.telemetry import instrument, uninstrument
 from zae_limiter.telemetry.tally import Series, Tally
-from zae_limiter.testing import Harness
+from zae_limiter.testing import Harness, ManualClock
 
 LIMITS = [Limit.per_minute("rpm", 10)]
 FAR = [backend for backend in BACKENDS if backend.kind in ("redis", "dynamodb")]
@@ -147,3 +148,20 @@ def test_a_tally_adds_up_what_different_owners_count() -> None:
     counts[0][calls] += 100
     counts[1][calls] += 1
     assert tally.totals("calls") == {calls.attributes: 6}
+
+
+def test_what_prefetch_has_done(metrics: Metrics) -> None:
+    clock = ManualClock()
+    limiter = SyncRateLimiter(SyncRepository(Toy(clock)), prefetch=0.5)
+    instrument(limiter, meter_provider=metrics.provider)
+    assert "prefetch.held" not in metrics.collected(), "nothing was held yet"
+    for _ in range(60):
+        with limiter.acquire("key-1", "gpt-4", {"rps": 1}, [Limit.per_second("rps", 1_000)]):
+            clock.advance_ms(10)
+    stats = limiter.repository.get_backend_stats().prefetch
+    counted = {name: sum(metrics.counts(f"prefetch.{name}").values()) for name in ("grants", "spared", "held")}
+    assert counted == {"grants": stats.granted, "spared": stats.spared_writes, "held": stats.held}
+    assert min(counted.values()) > 0
+    limiter.flush()
+    assert sum(metrics.counts("prefetch.returned").values()) == limiter.repository.get_backend_stats().prefetch.returned
+    assert sum(metrics.counts("prefetch.held").values()) == 0
