@@ -302,6 +302,36 @@ def test_tokens_outlive_the_loop_that_drew_them() -> None:
     assert state.total_consumed_milli == 100_000
 
 
+class Slow(Count):
+    """A store whose commits take a few turns of the event loop."""
+
+    async def commit(self, *args: Any, **options: Any) -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return await super().commit(*args, **options)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_what_is_being_drawn_at_the_close_goes_back(turns: int) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        toy, granted = Toy(clock), 0
+        limiter = RateLimiter(Repository(Slow(toy)), prefetch=0.5)
+        await limiter.set_system_defaults([RPS])
+        assert limiter._prefetcher is not None
+        while not any(bucket.is_refilling for bucket in limiter._prefetcher.held.active()):
+            async with limiter.acquire(KEY, MODEL, {"rps": 1}):
+                granted += 1
+            clock.advance_ms(10 if granted < 30 else 1)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await limiter.close()
+        (state,) = await Repository(toy).get_buckets(KEY)
+        assert state.total_consumed_milli == 1_000 * granted
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("when", range(1, 6))
 def test_a_cancelled_caller_leaves_nothing_behind(when: int) -> None:
     """Cancelled at each of its awaits, while tokens are drawn for it."""
@@ -309,13 +339,6 @@ def test_a_cancelled_caller_leaves_nothing_behind(when: int) -> None:
     async def main() -> int:
         harness = Harness(lambda clock, blocking: Toy(clock), blocking=False, prefetch=0.5)
         toy = Toy(harness.clock)
-
-        class Slow(Count):
-            async def commit(self, *args: Any, **options: Any) -> Any:
-                for _ in range(3):
-                    await asyncio.sleep(0)
-                return await super().commit(*args, **options)
-
         limiter = RateLimiter(Repository(Slow(toy)), prefetch=0.5)
         await limiter.set_system_defaults([RPS])
 

@@ -26,7 +26,7 @@ from tests.support.aws.wire import Wire
 from tests.support.paths import ROOT
 from tests.support.prefetch_clients import KEYS, ORGANISATION, PACE, ROOMY, TIGHT, Grant, ProcessLog
 from tests.support.redis import shared
-from tests.support.waiting import eventually, until
+from tests.support.waiting import NeverHappened, eventually, until
 from zae_limiter import SyncRateLimiter, SyncRepository
 
 if TYPE_CHECKING:
@@ -101,13 +101,14 @@ class Processes(NamedTuple):
         """Read what they have done so far, by process id."""
         return {pid: ProcessLog.read(self.folder / str(pid)) for pid in self.pids}
 
-    def wait_for_decisions(self, least: float) -> None:
-        """Wait until each has had more than so many: after some tenths of a second all of them draw in advance."""
+    def warm_up(self, seconds: float) -> None:
+        """Wait until each has asked for half a second, so that it draws in advance; at most for so many seconds."""
 
-        def have_them() -> bool:
-            return all(log.decisions > least for log in self.read_logs().values())
+        def are_warm() -> bool:
+            return all(log.decisions > PACE / 2 for log in self.read_logs().values())
 
-        until(have_them, f"{least:g} decisions", pause=0.05)
+        with contextlib.suppress(NeverHappened):
+            until(are_warm, "enough decisions", seconds=seconds, pause=0.05)
 
 
 @contextlib.contextmanager
@@ -249,7 +250,7 @@ def run_crowd(kind: str, prefetch: float, seconds: float, folder: Path, resource
             before, started_ns = Count.of(place, processes.read_logs().values()), time.monotonic_ns()
             processes.begin()
             if prefetch:
-                processes.wait_for_decisions(PACE / 2)
+                processes.warm_up(seconds / 2)
                 before = Count.of(place, processes.read_logs().values())
         crowd = Crowd(processes.read_logs(), started_ns, prefetch)
         count = Count.of(place, crowd.logs.values()).since(before)
@@ -295,7 +296,7 @@ def test_three_of_eight_are_killed(kind: str, tmp_path: Path) -> None:
         with start_processes(place, mode, PREFETCH, KILLED_SECONDS, folder, RESOURCES) as processes:
             started_ns = time.monotonic_ns()
             processes.begin()
-            processes.wait_for_decisions(PACE / 3)
+            processes.warm_up(KILLED_SECONDS / 2)
             killed, killed_ns = processes.pids[:KILLED], time.monotonic_ns()
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)

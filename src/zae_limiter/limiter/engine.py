@@ -83,6 +83,10 @@ class Engine:
         """Return the deadline of work that nobody waits for, which begins now."""
         return self._backend.deadline()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait, while everybody else goes on."""
+        await self._runtime.new_signal().wait(seconds)
+
     async def take(
         self,
         chain: Chain,
@@ -307,7 +311,7 @@ class Engine:
         from random import random  # on first use: it brings a lot along
 
         most_ms = min(_BACK_OFF_MS << (lost - 1), _LONGEST_BACK_OFF_MS)
-        await self._runtime.new_signal().wait(min(random() * most_ms / MILLI, deadline.left()))
+        await self.pause(min(random() * most_ms / MILLI, deadline.left()))
 
     async def _commit_apart(
         self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline, lost: int

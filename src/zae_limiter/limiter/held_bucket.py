@@ -293,7 +293,7 @@ class HeldBucket:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
-        return not (self.lots or self._corrections or self._in_hand)
+        return not (self.lots or self._corrections or self._in_hand or self.is_writing)
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
@@ -316,6 +316,7 @@ class HeldBucket:
             if self.is_writing:
                 return False
             self.is_writing = True
+            self._held.schedule(self)
             return True
 
     def end(self) -> None:

@@ -253,9 +253,9 @@ class Prefetcher:
                 if everything:
                     bucket.end_lots()
                 await self._write(bucket, engine)
-                if bucket.is_idle or not bucket.is_writing:
+                if bucket.is_idle or not (bucket.is_writing or (everything and bucket.lots)):
                     break
-                await self._backend.runtime.new_signal().wait(_PAUSE_SECONDS)  # somebody else is writing
+                await engine.pause(_PAUSE_SECONDS)  # somebody else is writing, or has been
         finally:
             bucket.draws = True
         for correction, part in bucket.take_corrections():  # of a bucket that is gone, was split or configured anew
