@@ -315,7 +315,12 @@ MUTATIONS = [
     Mutation("core.give_back.give_back", "+ made_up", "", ORDER),
     Mutation("core.give_back.give_back", "- since", "", OVERLAP),
     Mutation("core.give_back.give_back", "and upper_draws == after.upper_draws", "", BAND),
-    Mutation("core.give_back.give_back", "if after.tokens == tk == after.base + credited", "if after.tokens", OVERLAP),
+    Mutation(
+        "core.give_back.give_back",
+        "if may_undo and after.tokens == tk == after.base + credited",
+        "if may_undo and after.tokens",
+        OVERLAP,
+    ),
     Mutation("core.give_back.owed_to_new", "- max(0, produced)", "", "settlements.debt_that_was_repaid"),
     Mutation("records.settlement.SettlementDraft.give_back", ", cr: found.counted", "", OVERLAP),
     Mutation(

@@ -10,14 +10,22 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Repository
-from zae_limiter.limiter.held_bucket import Taken
+from zae_limiter.core.advance import Advance
+from zae_limiter.limiter.held_bucket import HeldBucket, Taken
+from zae_limiter.limiter.held_tokens import Lot
 from zae_limiter.records.charging import LAG_MS
 from zae_limiter.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from zae_limiter.records.algebra import Image
 
 LIMIT = Limit.per_second("rps", 1_000)
 SECONDS = 15
@@ -60,7 +68,9 @@ def decided(lease: Lease) -> list[tuple[int, int]]:
     return found
 
 
-async def simulate(processes: int, load: float, prefetch: float = PREFETCH, per_process: float = 0) -> Outcome:
+async def simulate(
+    processes: int, load: float, prefetch: float = PREFETCH, per_process: float = 0, seconds: float = SECONDS
+) -> Outcome:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     rng, outcome, shared = random.Random(f"{processes} {load}"), Outcome(), MemoryStore(loop)
@@ -82,7 +92,7 @@ async def simulate(processes: int, load: float, prefetch: float = PREFETCH, per_
         await limiter.available("key", "gpt-4")
         store.calls.clear()
         under_way = []
-        while loop.time() < SECONDS:
+        while loop.time() < seconds:
             await asyncio.sleep(1 / per_process if per_process else rng.expovariate(load * LIMIT.capacity / processes))
             under_way.append(asyncio.create_task(request(limiter)))
         await asyncio.gather(*under_way)
@@ -110,6 +120,12 @@ def lowest_level(taken: list[tuple[int, int]], more_ms: int = 0) -> int:
     return lowest
 
 
+def check_law_1(outcome: Outcome) -> None:
+    """By the instants as of which the tokens are decided, none of which is granted before."""
+    assert lowest_level([piece for _, pieces in outcome.grants for piece in pieces]) >= 0
+    assert all(instant <= now_ms for now_ms, pieces in outcome.grants for instant, _ in pieces)
+
+
 FEW = [(8, load, 0.1) for load in (0.3, 0.9, 1.5, 3.0)]
 MANY = [(64, load, 0.25) for load in (0.9, 1.5, 3.0)]
 
@@ -120,7 +136,7 @@ def test_few_calls_for_all_that_is_due(processes: int, load: float, most_calls: 
     assert outcome.calls_per_decision <= most_calls
     due = min(LIMIT.capacity + LIMIT.refill_rate * SECONDS, len(outcome.grants) + outcome.refused)
     assert len(outcome.grants) >= 0.97 * due
-    assert lowest_level([piece for _, pieces in outcome.grants for piece in pieces]) >= 0
+    check_law_1(outcome)
     assert lowest_level([(now_ms, 1_000) for now_ms, _ in outcome.grants], round(PREFETCH * 1_000)) >= 0
     assert outcome.refused_while_held == 0
     assert outcome.consumed == 1_000 * len(outcome.grants)
@@ -141,7 +157,35 @@ def lost_races(processes: int) -> int:
     return exact.calls - len(exact.grants)
 
 
-def test_the_checks_can_fail() -> None:
-    outcome = run_virtually(simulate(8, 1.5))
-    pieces = [piece for _, taken in outcome.grants for piece in taken]
-    assert lowest_level([*pieces, *pieces]) < 0
+def grant_at_once(self: Advance, now_ms: int) -> int:
+    """Say that all tokens are there as soon as they are drawn."""
+    return self.size if now_ms >= self.drawn_ms else 0
+
+
+def find_more(self: HeldBucket, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
+    """Take the bucket for fuller than it was."""
+    KEEP(self, drawn, as_of_ms, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, now_ms)
+
+
+def return_all(self: Lot) -> dict[str, int]:
+    """Return what was granted too."""
+    back = {name: -advance.size for name, advance in self.advances.items()} if any(self.unused.values()) else {}
+    self.unused = dict.fromkeys(self.unused, 0)
+    return back
+
+
+KEEP = HeldBucket._keep
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wrong"),
+    [(Advance, "born", grant_at_once), (HeldBucket, "_keep", find_more), (Lot, "take_unused", return_all)],
+)
+def test_the_checks_notice_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, kind: type, name: str, wrong: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(kind, name, wrong)
+    outcome = run_virtually(simulate(8, 1.5, seconds=4))
+    with pytest.raises(AssertionError):
+        check_law_1(outcome)
+        assert outcome.consumed == 1_000 * len(outcome.grants)
