@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import statistics
 import sys
 import time
@@ -73,6 +74,8 @@ class Sample(NamedTuple):
     p99_us: float
     calls: int
     write_units: float
+    interruptions: int
+    """How often the system has had this process make room for another."""
 
 
 class Blocking:
@@ -157,17 +160,18 @@ def measured(client: Blocking | Async, seconds: float) -> Sample:
     """Time every acquire for so many seconds."""
     before = _counted(client)
     took = client.ask(seconds)
-    calls, units = (now - then for now, then in zip(_counted(client), before, strict=True))
+    calls, units, interruptions = (now - then for now, then in zip(_counted(client), before, strict=True))
     shares = [each / 1000 for each in statistics.quantiles(took, n=100)]
-    return Sample(len(took), shares[49], shares[98], int(calls), units)
+    return Sample(len(took), shares[49], shares[98], int(calls), units, int(interruptions))
 
 
-def _counted(client: Blocking | Async) -> tuple[float, float]:
-    """Calls and write units so far."""
+def _counted(client: Blocking | Async) -> tuple[float, float, int]:
+    """Calls, write units and interruptions so far."""
+    interruptions = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     if not isinstance(client.taker, (ours.Blocking, ours.Async)):
-        return 0, 0
+        return 0, 0, interruptions
     stats = client.taker.stats()
-    return stats.total_calls, stats.write_units
+    return stats.total_calls, stats.write_units, interruptions
 
 
 def main(name: str, mode: str, url: str) -> None:

@@ -40,11 +40,6 @@ def typical(figures: list[float]) -> float:
     return round(statistics.median(figures), 2)
 
 
-def quiet(figures: list[float]) -> float:
-    """The lower quartile, to the hundredth: that of a round in which the machine has done little else."""
-    return round(statistics.quantiles(figures, n=4)[0], 2)
-
-
 def quietest(rounds: list[Round]) -> float:
     """The CPU of the best round."""
     return min(each.cpu_us for each in rounds)

@@ -49,10 +49,10 @@ processes for 2.0 s."""
 PREFETCH = """\
 One key that is asked for again and again, of a limit that is never reached; each side in a process of its own, all in
 turn. Every acquire is timed, after the key was asked for 0.6 s. *Prefetch* is `prefetch=0.5`: tokens are drawn in
-advance, and most acquires ask nobody. The median is that of seven rounds, the p99 that of a quiet one of them (three of
-four are worse): what else runs on the machine interrupts one of a hundred acquires. Calls of the store and write units
-of DynamoDB are those per 1,000 decisions, background included. In *async* other tasks of the loop have a turn after
-every fourth acquire, outside of the time that counts; a *tight loop* gives them none."""
+advance, and most acquires ask nobody. Times are medians of those four of seven rounds that others have interrupted
+least. Calls of the store and write units of DynamoDB are those per 1,000 decisions, background included. In *async*
+other tasks of the loop have a turn after every fourth acquire, outside of the time that counts; a *tight loop* gives
+them none."""
 
 HTTP = """\
 One limit by address in memory. CPU of the server per request over keep-alive sockets, and what of it the limiter

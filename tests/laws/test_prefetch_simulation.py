@@ -23,8 +23,9 @@ from zae_limiter.records.charging import LAG_MS
 from zae_limiter.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from zae_limiter.limiter.planning import Part
     from zae_limiter.records.algebra import Image
 
 LIMIT = Limit.per_second("rps", 1_000)
@@ -162,9 +163,9 @@ def grant_at_once(self: Advance, now_ms: int) -> int:
     return self.size if now_ms >= self.drawn_ms else 0
 
 
-def find_more(self: HeldBucket, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
+def find_more(self: HeldBucket, part: Part, as_of_ms: int, image: Image, now_ms: int) -> None:
     """Take the bucket for fuller than it was."""
-    KEEP(self, drawn, as_of_ms, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, now_ms)
+    KEEP(self, part, as_of_ms, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, now_ms)
 
 
 def return_all(self: Lot) -> dict[str, int]:

@@ -120,8 +120,8 @@ class Holding(Protocol):
 class Refilling(Protocol):
     """A bucket of which tokens are drawn in advance: what the writes are that do so. One of them at a time."""
 
-    def begin(self) -> bool:
-        """Begin to write; return False if somebody else is writing."""
+    def begin(self, scope: object) -> bool:
+        """Begin to write in a scope; return False if somebody else is writing."""
 
     def end(self) -> None:
         """End writing."""

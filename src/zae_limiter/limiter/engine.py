@@ -50,6 +50,10 @@ _BACK_OFF_MS, _LONGEST_BACK_OFF_MS = 10, 320
 """How long it is waited at most after a lost race for a slot, but for the first: that may be due to an old image."""
 
 
+_AT_ONCE = 16
+"""How many writes in the background are done side by side."""
+
+
 class Engine:
     """Charges chains and settles leases."""
 
@@ -82,6 +86,14 @@ class Engine:
     def begin(self) -> Deadline:
         """Return the deadline of work that nobody waits for, which begins now."""
         return self._backend.deadline()
+
+    async def run_each(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Run several, some of them side by side where calls take time."""
+        at_once = 1 if self.never_suspends else _AT_ONCE
+        for first in range(0, len(works), at_once):
+            for outcome in await self._runtime.run_together(works[first : first + at_once]):
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
     async def pause(self, seconds: float) -> None:
         """Wait, while everybody else goes on."""
@@ -254,7 +266,7 @@ class Engine:
     ) -> None:
         """Decide charges by a write that draws in advance; raise `Elsewhere` if another one is doing so."""
         held = chain.refills
-        if held is None or not held.begin():
+        if held is None or not held.begin(self._scope or self._runtime.scope()):
             raise Elsewhere
         try:
             await self._charge(chain, pending, now_ms, deadline)
@@ -348,7 +360,8 @@ class Engine:
             served = chain.refills.learn(chosen, images[0] if images else None, now_ms)
             for charge, taken in zip(charges, served, strict=True):
                 if taken is not None or not charge.cost:
-                    charge.grant = new_grant((chain, charge.cost, (), now_ms, NOTHING, None, None, (taken,)))
+                    nothing = () if taken is not None else (None,)
+                    charge.grant = new_grant((chain, charge.cost, nothing, now_ms, NOTHING, None, None, (taken,)))
             return crossing
         apart = wide or chain.slot_names
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None, None))

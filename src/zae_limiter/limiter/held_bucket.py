@@ -8,7 +8,7 @@ One write at a time does so. Tokens and corrections of a bucket are shared by al
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..core.advance import Advance, Rest
 from ..core.bucket import FOR_EVER, MILLI, ShardBalance
@@ -19,10 +19,11 @@ from ..records.ledger import with_usage
 from ..records.level import CREDITS, SHARDS
 from ..records.settlement import is_split
 from ..records.watching import watch
-from .chain import Chain, Holding, LevelShard, LevelShards
+from ..runtime.port import has_ended
+from .chain import Chain, LevelShard, LevelShards
 from .deciding import Draft
 from .demand import Demand, Others
-from .held_tokens import Correction, Counters, Lot
+from .held_tokens import Correction, Keeper, Lot
 from .planning import Elsewhere, Outdated, Part, add_up, plan_part
 from .refilling import FEWEST, Wanted, settle_all, settlements
 
@@ -41,29 +42,6 @@ _LEAD_MS = 30
 """So long before the tokens run out, at the present demand, more of them are drawn."""
 
 
-class Keeper(Holding, Protocol):
-    """What the buckets of one limiter have in common."""
-
-    counters: Counters
-
-    @property
-    def keep_ms(self) -> int:
-        """For how long a token may be granted."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing more is drawn in advance."""
-
-    def now_ms(self) -> int:
-        """Return the instant."""
-
-    def schedule(self, held: HeldBucket) -> None:
-        """Have a bucket looked after when something of it is due."""
-
-    def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
-        """Count and log a correction that could not be written."""
-
-
 class Taken:
     """What one grant has taken of the tokens that are held of a bucket.
 
@@ -79,9 +57,10 @@ class Taken:
 
     def settle(self, delta: Mapping[str, int]) -> None:
         """Have a correction written with the next write to the bucket; it belongs to the oldest of the lots."""
-        mine = {name: amount for name, amount in delta.items() if amount and name in self.bucket.names}
+        lot = self.places[0][0]
+        mine = {name: amount for name, amount in delta.items() if amount and name in lot.level.token_limits}
         if mine:
-            self.corrections.append(self.bucket.correct(self.places[0][0], mine))
+            self.corrections.append(self.bucket.correct(lot, mine))
 
     @property
     def is_settled(self) -> bool:
@@ -106,6 +85,8 @@ class Taken:
                 held.append(Rest(lot.advances[limit.name], left[limit.name]))
             rule = lot.level.token_limits_of(lot.image)[limit.name].rule
             tokens = tuple([each for each in held if each is not None])
+            if limit.calendar is not None:
+                limit = limit.begin_window(lot.image.get(level.token_limits[limit.name].ws))
             yield limit, ShardBalance(rule, lot.image[anchored.tk], anchored.anchor_ms, advances=tokens).level(now_ms)
 
 
@@ -133,7 +114,8 @@ class HeldBucket:
         self.draws = True
         """Whether writes draw in advance; if not, they only settle."""
         self.is_writing = False
-        """Whether a write is under way."""
+        """Whether a write is under way, and in which event loop."""
+        self._writer: object = None
         self._awaited = False
         """Whether callers wait for the write: then nobody overtakes them."""
         self._in_hand: list[Correction] = []
@@ -167,6 +149,12 @@ class HeldBucket:
             self._move(home, given)
             return True
 
+    def forget(self) -> None:
+        """Hold nothing, and correct nothing: in a child process, where it is the parent's to do."""
+        self.lots, self._corrections, self._open, self._in_hand = [], [], {}, []
+        self._grants = self._counted = 0
+        self.is_writing = self.is_refilling = self._awaited = self._sent = False
+
     # Taking.
 
     @property
@@ -191,13 +179,11 @@ class HeldBucket:
             (lot,), low = lots, self._low
             left = lot.left.copy()
             for name, need in cost.items():
-                have = left.get(name)
-                if have is None:
-                    if name in self.names:
+                have = left.get(name, 0)
+                if have < (need or 1):
+                    if name in self.names and (need or name not in lot.sound):
                         return None
-                elif have < (need or 1):
-                    return None
-                else:
+                elif need:
                     left[name] = have = have - need
                     if have < low.get(name, 0):
                         self.is_low = True
@@ -208,7 +194,8 @@ class HeldBucket:
     def _take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Take ``cost`` of several lots, or of one of which not all may be granted; the oldest tokens first."""
         ready = self._count_ready(now_ms)
-        missing = {name: need for name, need in cost.items() if name in self.names}
+        sound = self.lots[-1].sound if self.lots else ()
+        missing = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
         if not self.lots or any(ready.get(name, 0) < (need or 1) for name, need in missing.items()):
             return None
         places = []
@@ -310,12 +297,15 @@ class HeldBucket:
 
     # Writing: `Engine` decides by `draft`, commits, and has `learn` called; one at a time, between `begin` and `end`.
 
-    def begin(self) -> bool:
-        """Begin to write; return False if somebody else is writing."""
+    def begin(self, scope: object) -> bool:
+        """Begin to write in an event loop, or in threads; return False if somebody else is writing."""
         with self._lock:
+            if self.is_writing and has_ended(self._writer):  # in a loop that was closed meanwhile
+                self.end()
+                self.is_refilling = False
             if self.is_writing:
                 return False
-            self.is_writing = True
+            self.is_writing, self._writer = True, scope
             self._held.schedule(self)
             return True
 
@@ -455,8 +445,8 @@ class HeldBucket:
                 self._in_hand, self._counted, self._sent = [], 0, False
                 self._held.counters.writes += 1
                 if image is not None:
-                    self._others.learn(self.home.level, image, part.write, now_ms)
-                    self._keep(part.cost, chosen.as_of_ms, image, now_ms)
+                    self._others.learn(part.shard.level, image, part.write, now_ms)
+                    self._keep(part, chosen.as_of_ms, image, now_ms)
             self._awaited = False
             # What costs nothing was looked at by the write, where nothing is held of it.
             looked_at = {name for part in chosen.parts for name, size in part.cost.items() if not size}
@@ -466,11 +456,13 @@ class HeldBucket:
                 served.append(self._take_across(cost, now_ms) if charge.cost else None)
             if chosen.cost and not chosen.parts and not any(served):
                 raise Elsewhere  # others have taken what was held
+            if not all(self.serves(part.shard.level) for part in chosen.parts):
+                self.end_lots()  # the limits have changed meanwhile
             return served
 
-    def _keep(self, drawn: Mapping[str, int], as_of_ms: int, image: Image, now_ms: int) -> None:
+    def _keep(self, part: Part, as_of_ms: int, image: Image, now_ms: int) -> None:
         """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
-        level, seen = self.home
+        (level, seen), drawn = part.shard, part.cost
         limits = seen.limits(level, image, now_ms)
         if limits is None:  # under limits that are others by now: then they are taken for nobody
             return
@@ -484,6 +476,7 @@ class HeldBucket:
                 drawn_ms = as_of_ms if met >= size else now_ms
                 advances[name] = Advance(limit, drawn_ms, met, size, self._held.keep_ms, until_ms)
         if advances:
-            self.lots.append(Lot(level, image, now_ms, advances))
+            sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
+            self.lots.append(Lot(level, image, now_ms, advances, sound))
             self.is_low = False
             self._held.schedule(self)

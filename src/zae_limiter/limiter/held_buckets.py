@@ -96,7 +96,9 @@ class HeldBuckets:
         return PrefetchStats(held // MILLI, counters.granted, counters.returned // MILLI, spared, counters.lost)
 
     def _forget(self) -> None:
-        """Start with nothing in a child process: what is held is the parent's."""
+        """Start with nothing in a child process: what is held, and what is to be corrected, is the parent's."""
+        for held in tuple(self._active):
+            held.forget()
         self._buckets.clear()
         self._active.clear()
         self.counters = Counters()

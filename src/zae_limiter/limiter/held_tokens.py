@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.advance import Rest
 from ..records.settlement import Charge
+from .chain import Holding
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from ..core.advance import Advance
     from ..records.algebra import Image
     from ..records.level import Level
@@ -16,13 +19,28 @@ if TYPE_CHECKING:
 class Lot:
     """The tokens that one write has drawn, and how the bucket was left by it."""
 
-    __slots__ = ("advances", "calm_from_ms", "calm_until_ms", "ends_ms", "image", "left", "level", "now_ms", "unused")
+    __slots__ = (
+        "advances",
+        "calm_from_ms",
+        "calm_until_ms",
+        "ends_ms",
+        "image",
+        "left",
+        "level",
+        "now_ms",
+        "sound",
+        "unused",
+    )
 
-    def __init__(self, level: Level, image: Image, now_ms: int, advances: dict[str, Advance]) -> None:
+    def __init__(
+        self, level: Level, image: Image, now_ms: int, advances: dict[str, Advance], sound: Collection[str] = ()
+    ) -> None:
         self.level = level
         self.image = image
         self.now_ms = now_ms
         self.advances = advances
+        self.sound = sound
+        """The limits that were not in debt: a cost of 0 is not refused for these."""
         self.left = {name: advance.size for name, advance in advances.items()}
         """What nobody has taken yet, by limit: the last tokens of each advance. Replaced as a whole."""
         self.unused = dict.fromkeys(advances, 0)
@@ -92,3 +110,26 @@ class Counters:
 
     def __init__(self) -> None:
         self.granted = self.writes = self.returned = self.lost = 0
+
+
+class Keeper(Holding, Protocol):
+    """What the buckets of one limiter have in common."""
+
+    counters: Counters
+
+    @property
+    def keep_ms(self) -> int:
+        """For how long a token may be granted."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is drawn in advance."""
+
+    def now_ms(self) -> int:
+        """Return the instant."""
+
+    def schedule(self, held: Any) -> None:
+        """Have a bucket looked after when something of it is due."""
+
+    def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
+        """Count and log a correction that could not be written."""

@@ -466,6 +466,9 @@ class LeaseCore:
         Where the lease may go on without a store that hangs, this waits for it no more than an acquire does.
         """
         limiter, options = self._limiter, self._options
+        if grant is not None and grant.is_held and not limiter._backend.closed:  # nothing is asked of the store
+            await limiter._engine.settle(grant, delta, deadline)
+            return
         answers = limiter._availability.answers
         limiter._availability.check(options.policy, options.timeout)
         try:

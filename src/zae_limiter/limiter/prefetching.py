@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import describe
 from ..core.errors import RateLimitExceeded, ZAELimiterError
+from ..forks import after_fork, protect
 from ..runtime.blocking import run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How often, and how long after each other, it is tried to write down a bucket that somebody else is writing."""
+
+
+_LEAST_PAUSE_MS = 20
+"""How long it is waited at least before it is looked again whether something is due."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,12 @@ class Prefetcher:
         self._lines = lines
         self._background = background
         self._lock = threading.RLock()
+        protect(self._lock)
         self._due_ms = FOR_EVER
         self._caller: Caller | None = None
         self.held = HeldBuckets(backend, keep_ms, self._wake)
         chains.held = self.held
+        after_fork(self._forget)
 
     # Taking.
 
@@ -176,6 +183,7 @@ class Prefetcher:
                 served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
             cold = tuple([place for place, taken in enumerate(served) if taken is None])
             if not cold:
+                self.held.counters.granted += len(served)
                 return new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
             grant = await self.engine.take(chain.part(cold), cost, now_ms, deadline, False, holder)
         except BaseException as error:
@@ -185,6 +193,7 @@ class Prefetcher:
             if isinstance(error, RateLimitExceeded) and len(cold) < len(served):
                 raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
             raise
+        self.held.counters.granted += len(served) - len(cold)
         return grant._replace(chain=chain, held=tuple(served) if any(served) else None)
 
     def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
@@ -203,7 +212,6 @@ class Prefetcher:
             bucket.count(cost, now_ms)
         taken = bucket.take(cost, now_ms)
         if taken is not None:
-            self.held.counters.granted += 1
             if bucket.is_low and not bucket.is_refilling:
                 self._start_refill(bucket)
             return taken
@@ -214,7 +222,6 @@ class Prefetcher:
         except Elsewhere:
             return None
         assert grant.held is not None  # as in any grant of such a chain
-        self.held.counters.granted += 1
         return grant.held[0]
 
     # Drawing and returning in the background.
@@ -222,7 +229,10 @@ class Prefetcher:
     def _start_refill(self, bucket: HeldBucket) -> None:
         """Draw more tokens in the background, unless that is under way."""
         bucket.is_refilling = True
-        self._backend.runtime.start(partial(self._refill, bucket, self.engine))
+        try:
+            self._backend.runtime.start(partial(self._refill, bucket, self.engine))
+        except RuntimeError:  # no event loop is running here: the next caller has one
+            bucket.is_refilling = False
 
     async def _refill(self, bucket: HeldBucket, engine: Engine) -> None:
         """Draw more tokens, unless they were returned since that was begun. What fails is left to callers to see."""
@@ -239,14 +249,13 @@ class Prefetcher:
 
     async def flush(self, engine: Engine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
-        for bucket in self.held.active():
-            if due_ms is None:
-                bucket.is_refilling = False
-            if due_ms is None or bucket.is_due(due_ms):
-                await self._write_down(bucket, engine or self.engine, everything=due_ms is None)
+        engine, everything = engine or self.engine, due_ms is None
+        found = [bucket for bucket in self.held.active() if due_ms is None or bucket.is_due(due_ms)]
+        await engine.run_each([self._write_down(bucket, engine, everything=everything) for bucket in found])
 
     async def _write_down(self, bucket: HeldBucket, engine: Engine, *, everything: bool) -> None:
         """Write what was gathered of a bucket; ``everything`` that is held goes back before."""
+        bucket.is_refilling = bucket.is_refilling and not everything
         bucket.draws = False
         try:
             for _ in range(_MOST_TRIES):
@@ -271,10 +280,10 @@ class Prefetcher:
         with self._lock:
             self._due_ms = FOR_EVER
         if self._background.needs_loops:
-            caller = self._caller
-            if caller is not None and not caller.is_gone:
-                with contextlib.suppress(TimeoutError):
-                    caller.run(partial(self.flush, None, now_ms), self._backend.timeout)
+            if self._caller is None or self._caller.is_gone:
+                return None  # nobody can write: the next caller wakes it again
+            with contextlib.suppress(TimeoutError):
+                self._caller.run(partial(self.flush, None, now_ms), self._backend.timeout)
         else:
             engine = self.engine.over(self._background.open_backend())
             run(self.flush(engine, now_ms))
@@ -283,7 +292,7 @@ class Prefetcher:
             return None
         with self._lock:
             self._due_ms = min(self._due_ms, due_ms)
-        return max(1, due_ms - self._clock.now_ms()) / MILLI
+        return max(_LEAST_PAUSE_MS, due_ms - self._clock.now_ms()) / MILLI
 
     def _wake(self, due_ms: int) -> None:
         """Have `keep_up` called at an instant, or earlier."""
@@ -295,6 +304,10 @@ class Prefetcher:
             with contextlib.suppress(RuntimeError):  # not in an event loop: the next caller is
                 self._caller = self._backend.runtime.caller()
         HOUSEKEEPER.schedule(Upkeep(self), max(0, due_ms - self._clock.now_ms()) / MILLI)
+
+    def _forget(self) -> None:
+        """Start anew in a child process, where nobody looks after anything yet."""
+        self._due_ms, self._caller = FOR_EVER, None
 
     async def close(self) -> None:
         """Return everything and write everything down; draw nothing any more."""
