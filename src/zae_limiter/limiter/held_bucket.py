@@ -140,9 +140,12 @@ class HeldBucket:
 
     def follow(self, home: LevelShard, given: Override | None) -> bool:
         """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
-        if self.serves(home.level):
+        if self.serves(home.level) and home.seen is self.home.seen:
             return True
         with self._lock:
+            if self.serves(home.level):  # what was last seen was forgotten meanwhile, and is kept elsewhere
+                self._move(home, given)
+                return True
             if (home.level.version or 0) < (self.home.level.version or 0):
                 return False
             self.end_lots()
@@ -440,9 +443,10 @@ class HeldBucket:
         """
         with self._lock:
             for part in chosen.parts:
-                for correction in self._in_hand:
-                    correction.settled = True
-                self._in_hand, self._counted, self._sent = [], 0, False
+                if self._sent:  # else it was the first write of a bucket, which settles nothing
+                    for correction in self._in_hand:
+                        correction.settled = True
+                    self._in_hand, self._counted, self._sent = [], 0, False
                 self._held.counters.writes += 1
                 if image is not None:
                     self._others.learn(part.shard.level, image, part.write, now_ms)

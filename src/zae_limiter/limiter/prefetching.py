@@ -194,7 +194,8 @@ class Prefetcher:
                 raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
             raise
         self.held.counters.granted += len(served) - len(cold)
-        return grant._replace(chain=chain, held=tuple(served) if any(served) else None)
+        whole = chain if grant.chain.whole is None else grant.chain.whole[0]  # with the shards that were charged
+        return grant._replace(chain=whole, held=tuple(served) if any(served) else None)
 
     def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
         """Return the refusal by some levels of a chain with the statuses of all of them."""
