@@ -34,7 +34,7 @@ from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
@@ -87,11 +87,11 @@ class Engine:
         """Return the deadline of work that nobody waits for, which begins now."""
         return self._backend.deadline()
 
-    async def run_each(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Run several, some of them side by side where calls take time."""
         at_once = 1 if self.never_suspends else _AT_ONCE
         for first in range(0, len(works), at_once):
-            for outcome in await self._runtime.run_together(works[first : first + at_once]):
+            for outcome in await self._runtime.run_together([work() for work in works[first : first + at_once]]):
                 if isinstance(outcome, BaseException):
                     raise outcome
 

@@ -177,25 +177,37 @@ class HeldBucket:
             return None
         with self._lock:
             lots = self.lots
-            if len(lots) != 1 or not lots[0].calm_from_ms <= now_ms <= lots[0].calm_until_ms:
-                return self._take_across(cost, now_ms)
-            (lot,), low = lots, self._low
-            left = lot.left.copy()
-            for name, need in cost.items():
-                have = left.get(name, 0)
-                if have < (need or 1):
-                    if name in self.names and (need or name not in lot.sound):
-                        return None
-                elif need:
-                    left[name] = have = have - need
-                    if have < low.get(name, 0):
-                        self.is_low = True
-            lot.left = left
-            self._grants += 1
-            return Taken(self, ((lot, cost, left),))
+            for lot in lots:
+                if lot.calm_from_ms <= now_ms <= lot.calm_until_ms:
+                    left = self._take_from(lot, cost)
+                    if left is not None:
+                        if lot is not lots[0] and lots[0].is_over(now_ms):
+                            self.end_lots(now_ms)
+                        return Taken(self, ((lot, cost, left),))
+                elif not lot.is_over(now_ms):
+                    break
+            return self._take_across(cost, now_ms)
+
+    def _take_from(self, lot: Lot, cost: Mapping[str, int]) -> dict[str, int] | None:
+        """Take ``cost`` of one lot, of which all may be granted. Return what is left; None if it is not all there."""
+        lots, low = self.lots, self._low
+        left = lot.left.copy()
+        for name, need in cost.items():
+            have = left.get(name, 0)
+            if have < (need or 1):
+                if name in self.names and (need or name not in lots[-1].sound):
+                    return None
+            elif need:
+                left[name] = have = have - need
+                if have < low.get(name, 0):
+                    others = sum([each.left.get(name, 0) for each in lots if each is not lot])
+                    self.is_low = self.is_low or have + others < low[name]
+        lot.left = left
+        self._grants += 1
+        return left
 
     def _take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
-        """Take ``cost`` of several lots, or of one of which not all may be granted; the oldest tokens first."""
+        """Take ``cost`` of several lots, or of those of which not all may be granted; the oldest tokens first."""
         ready = self._count_ready(now_ms)
         sound = self.lots[-1].sound if self.lots else ()
         missing = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}

@@ -134,8 +134,7 @@ class Prefetcher:
         """Count a grant from what is held, and draw more before it runs out."""
         self.held.counters.granted += 1
         bucket.count(cost, now_ms)
-        if bucket.is_low and not bucket.is_refilling:
-            self._start_refill(bucket)
+        self._refill_if_low(bucket)
 
     async def take(
         self,
@@ -213,8 +212,7 @@ class Prefetcher:
             bucket.count(cost, now_ms)
         taken = bucket.take(cost, now_ms)
         if taken is not None:
-            if bucket.is_low and not bucket.is_refilling:
-                self._start_refill(bucket)
+            self._refill_if_low(bucket)
             return taken
         if not (bucket.is_hot or bucket.lots):
             return None
@@ -227,8 +225,10 @@ class Prefetcher:
 
     # Drawing and returning in the background.
 
-    def _start_refill(self, bucket: HeldBucket) -> None:
-        """Draw more tokens in the background, unless that is under way."""
+    def _refill_if_low(self, bucket: HeldBucket) -> None:
+        """Draw more tokens in the background before those that are held run out, unless that is under way."""
+        if not bucket.is_low or bucket.is_refilling:
+            return
         bucket.is_refilling = True
         try:
             self._backend.runtime.start(partial(self._refill, bucket, self.engine))
@@ -252,9 +252,9 @@ class Prefetcher:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
         engine, everything = engine or self.engine, due_ms is None
         found = [bucket for bucket in self.held.active() if due_ms is None or bucket.is_due(due_ms)]
-        await engine.run_each([self._write_down(bucket, engine, everything=everything) for bucket in found])
+        await engine.run_each([partial(self._write_down, bucket, engine, everything) for bucket in found])
 
-    async def _write_down(self, bucket: HeldBucket, engine: Engine, *, everything: bool) -> None:
+    async def _write_down(self, bucket: HeldBucket, engine: Engine, everything: bool) -> None:
         """Write what was gathered of a bucket; ``everything`` that is held goes back before."""
         bucket.is_refilling = bucket.is_refilling and not everything
         bucket.draws = False
