@@ -194,10 +194,14 @@ class Chores:
 
     def __init__(self) -> None:
         self._timers: dict[Chore, asyncio.TimerHandle] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def schedule(self, chore: Chore, seconds: float) -> None:
-        """Have a chore done after so many seconds, or earlier if it is due earlier."""
-        loop = asyncio.get_running_loop()
+        """Have a chore done after so many seconds, or earlier if it is due earlier.
+
+        Chores do some of their work in threads, which the loop waits for.
+        """
+        self._loop = loop = self._loop or asyncio.get_running_loop()
         known = self._timers.get(chore)
         if known is None or known.when() > loop.time() + seconds:
             self.cancel(chore)

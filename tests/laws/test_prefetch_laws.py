@@ -32,9 +32,10 @@ LAWS: list[Callable[[Backend, Harness], None]] = [
 LAWFUL = [check for check in LIMITER_CHECKS if check.name.startswith("lawful.")]
 
 SOME = {"sqlite-async", "sqlite-blocking", "redis-async", "dynamodb-blocking"}
-AHEAD = [backend for backend in PREFETCHING if backend.prefetch < 1 and str(backend).rpartition("-prefetch")[0] in SOME]
-"""Most checks ask for so little that nothing is drawn in advance: a few stores are enough to see that."""
-FAR_AHEAD = [backend for backend in PREFETCHING if backend.prefetch > 1]
+CHOSEN = [backend for backend in PREFETCHING if str(backend).rpartition("-prefetch")[0] in SOME]
+"""Every kind of server, and both modes."""
+AHEAD = [backend for backend in CHOSEN if backend.prefetch < 1]
+FAR_AHEAD = [backend for backend in CHOSEN if backend.prefetch > 1]
 
 
 @pytest.mark.parametrize("backend", FAR_AHEAD, ids=str, indirect=True)

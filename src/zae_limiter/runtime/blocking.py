@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .housekeeper import HOUSEKEEPER
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
@@ -95,12 +93,8 @@ class BlockingRuntime:
         return work
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Leave it to the housekeeper."""
-
-        def chore() -> None:
-            run(work())
-
-        HOUSEKEEPER.schedule(chore, 0.0)
+        """Begin it in a thread of its own."""
+        _CALLER.call(lambda: run(work()))
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run all at once: the first one here, each of the others in a thread of its own.
