@@ -116,9 +116,10 @@ class ProcessLog:
 
     @classmethod
     def read(cls, path: Path) -> ProcessLog:
-        """Read the file that a process has written."""
+        """Read the file that a process writes, up to its last whole line: another may be half written."""
         log, grants = cls(), dict[str, Grant]()
-        for line in path.read_text().splitlines():
+        whole_lines, _, _ = path.read_text().rpartition("\n")
+        for line in whole_lines.splitlines():
             match line.split():
                 case ["granted", number, key, resource, asked_ns, granted_ns, tokens]:
                     cost = {"rps": 1, "tps": int(tokens)}
