@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter.core.advance import Advance, Rest, choose_advance
-from zae_limiter.core.bucket import FOR_EVER, Rule, ShardBalance, level, wait_ms
+from zae_limiter.core.bucket import Rule, ShardBalance, level, wait_ms
 from zae_limiter.core.draw import AnchoredLimit
 
 T = 1_800_000_000_000
@@ -13,8 +13,8 @@ TEN = Rule(20_000, 10_000, 1_000)
 """Ten tokens a second, twenty at most: ten millitokens a millisecond."""
 
 
-def advance(met: int, size: int, rule: Rule = TEN, keep_ms: int = 500, until_ms: int = FOR_EVER) -> Advance:
-    return Advance(AnchoredLimit.of(rule, T - 5_000, ("tk", "tc", "hi")), T, met, size, keep_ms, until_ms)
+def advance(met: int, size: int, rule: Rule = TEN) -> Advance:
+    return Advance(AnchoredLimit.of(rule, T - 5_000, ("tk", "tc", "hi")), T, met, size)
 
 
 def test_what_the_bucket_holds_is_there_at_once_and_the_rest_with_the_refill() -> None:
@@ -28,16 +28,6 @@ def test_a_bucket_that_others_have_drawn_ahead_has_to_pay_that_first() -> None:
     drawn = advance(met=-1_000, size=500)
     assert [drawn.born(T + later) for later in (0, 100, 101, 150)] == [0, 0, 10, 500]
     assert drawn.instant(1) == T + 101
-
-
-def test_each_token_expires_on_its_own() -> None:
-    drawn = advance(met=1_000, size=3_000)
-    assert [drawn.expired(T + later) for later in (500, 501, 502, 700, 701)] == [0, 1_000, 1_010, 2_990, 3_000]
-
-
-def test_nothing_is_granted_after_the_end_of_a_window() -> None:
-    drawn = advance(met=3_000, size=3_000, until_ms=T + 50)
-    assert [drawn.expired(T + later) for later in (50, 51)] == [0, 3_000]
 
 
 @given(

@@ -38,6 +38,8 @@ class Outcome:
     """What happened in one run. A grant is when it was given, and as of which instants its tokens were decided."""
 
     grants: list[tuple[int, list[tuple[int, int]]]] = field(default_factory=list)
+    """Those that were not given back."""
+    given_back: int = 0
     refused: int = 0
     refused_while_held: int = 0
     calls: int = 0
@@ -46,7 +48,7 @@ class Outcome:
 
     @property
     def calls_per_decision(self) -> float:
-        return self.calls / (len(self.grants) + self.refused)
+        return self.calls / (len(self.grants) + self.given_back + self.refused)
 
 
 def decided(lease: Lease) -> list[tuple[int, int]]:
@@ -70,8 +72,14 @@ def decided(lease: Lease) -> list[tuple[int, int]]:
 
 
 async def simulate(
-    processes: int, load: float, prefetch: float = PREFETCH, per_process: float = 0, seconds: float = SECONDS
+    processes: int,
+    load: float,
+    prefetch: float = PREFETCH,
+    per_process: float = 0,
+    seconds: float = SECONDS,
+    given_back: float = 0,
 ) -> Outcome:
+    """Run processes that ask for ``load`` times the limit together; give that part of it back a moment later."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     rng, outcome, shared = random.Random(f"{processes} {load}"), Outcome(), MemoryStore(loop)
@@ -83,7 +91,13 @@ async def simulate(
     async def request(limiter: RateLimiter) -> None:
         try:
             async with limiter.acquire("key", "gpt-4", {"rps": 1}) as lease:
-                outcome.grants.append((shared.clock.now_ms(), decided(lease)))
+                grant = (shared.clock.now_ms(), decided(lease))
+                if rng.random() < given_back:
+                    await asyncio.sleep(rng.uniform(0, 2 * PREFETCH))
+                    outcome.given_back += 1
+                    await lease.release(rps=1)
+                else:
+                    outcome.grants.append(grant)
         except RateLimitExceeded:
             outcome.refused += 1
             for bucket in limiter._prefetcher.held.active() if limiter._prefetcher else ():
@@ -143,6 +157,15 @@ def test_few_calls_for_all_that_is_due(processes: int, load: float, most_calls: 
     assert outcome.consumed == 1_000 * len(outcome.grants)
 
 
+@pytest.mark.parametrize(("processes", "load"), [(8, 3.0), (32, 1.5)])
+def test_what_is_given_back_is_granted_to_others_and_never_more(processes: int, load: float) -> None:
+    """Buckets that were drawn ahead fill up by give-backs meanwhile: a grant still comes in time."""
+    outcome = run_virtually(simulate(processes, load, seconds=6, given_back=0.5))
+    assert outcome.given_back > 1_000
+    assert lowest_level([(now_ms, 1_000) for now_ms, _ in outcome.grants], round(PREFETCH * 1_000)) >= 0
+    assert outcome.consumed == 1_000 * len(outcome.grants)
+
+
 @pytest.mark.parametrize("processes", [1, 8])
 def test_what_is_asked_for_now_and_then_takes_one_call_each(processes: int) -> None:
     outcome = run_virtually(simulate(processes, 0, per_process=0.5))
@@ -170,8 +193,8 @@ def find_more(self: HeldBucket, part: Part, as_of_ms: int, image: Image, now_ms:
 
 def return_all(self: Lot) -> dict[str, int]:
     """Return what was granted too."""
-    back = {name: -advance.size for name, advance in self.advances.items()} if any(self.unused.values()) else {}
-    self.unused = dict.fromkeys(self.unused, 0)
+    back = {name: -advance.size for name, advance in self.advances.items()} if any(self.left.values()) else {}
+    self.left = dict.fromkeys(self.left, 0)
     return back
 
 
@@ -180,7 +203,7 @@ KEEP = HeldBucket._keep
 
 @pytest.mark.parametrize(
     ("kind", "name", "wrong"),
-    [(Advance, "born", grant_at_once), (HeldBucket, "_keep", find_more), (Lot, "take_unused", return_all)],
+    [(Advance, "born", grant_at_once), (HeldBucket, "_keep", find_more), (Lot, "take_back", return_all)],
 )
 def test_the_checks_notice_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, kind: type, name: str, wrong: Callable[..., object]

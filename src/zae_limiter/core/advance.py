@@ -23,10 +23,6 @@ class Advance(NamedTuple):
     met: int
     """The level of the bucket that the draw has met."""
     size: int
-    keep_ms: int
-    """For how long a token may be granted from its instant on."""
-    until_ms: int
-    """The last instant at which any of them may be granted."""
 
     def born(self, now_ms: int) -> int:
         """Return how many of the tokens are decided as of ``now_ms`` or before."""
@@ -34,10 +30,6 @@ class Advance(NamedTuple):
             return 0
         made = self.limit.since(now_ms) - self.limit.since(self.drawn_ms) if self.limit.amount else 0
         return max(0, min(self.size, self.met + made))
-
-    def expired(self, now_ms: int) -> int:
-        """Return how many of the tokens may not be granted any more at ``now_ms``."""
-        return self.size if now_ms > self.until_ms else self.born(now_ms - self.keep_ms - 1)
 
     def instant(self, place: int) -> int:
         """Return the instant as of which the token at ``place`` is decided; the first one has the place 1."""

@@ -178,7 +178,7 @@ class HeldBucket:
         with self._lock:
             lots = self.lots
             for lot in lots:
-                if lot.calm_from_ms <= now_ms <= lot.calm_until_ms:
+                if lot.all_born_ms <= now_ms <= lot.until_ms:
                     left = self._take_from(lot, cost)
                     if left is not None:
                         if lot is not lots[0] and lots[0].is_over(now_ms):
@@ -237,21 +237,16 @@ class HeldBucket:
 
     def _count_ready(self, now_ms: int) -> dict[str, int]:
         """Return what may be granted at ``now_ms``, by limit."""
-        self.count_left(now_ms)
-        return add_up([{name: lot.ready(name, now_ms) for name in lot.left} for lot in self.lots])
+        return add_up([{name: lot.ready(name, now_ms) for name in lot.left} for lot in tuple(self.lots)])
 
     def count_left(self, now_ms: int) -> dict[str, int]:
         """Return what may be granted at ``now_ms`` or later, by limit."""
-        with self._lock:
-            for lot in self.lots:
-                lot.pass_over_expired(now_ms)
-            return add_up([lot.left for lot in self.lots])
+        return add_up([lot.left for lot in tuple(self.lots) if now_ms <= lot.until_ms])
 
     def find_held(self, now_ms: int) -> dict[str, tuple[Rest, ...]]:
         """Return the tokens that may be granted at ``now_ms`` or later, by limit."""
-        with self._lock:
-            self.count_left(now_ms)
-            found = {name: [lot.held(name) for lot in self.lots] for name in self.names}
+        lots = [lot for lot in tuple(self.lots) if now_ms <= lot.until_ms]
+        found = {name: [lot.held(name) for lot in lots] for name in self.names}
         return {name: tuple([each for each in held if each is not None]) for name, held in found.items()}
 
     # Correcting.
@@ -271,16 +266,12 @@ class HeldBucket:
         """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
         with self._lock:
             for lot in tuple(self.lots):
-                is_over = now_ms is None or lot.is_over(now_ms)
-                if is_over:
+                if now_ms is None or lot.is_over(now_ms):
                     self.lots.remove(lot)
-                    lot.end()
-                elif now_ms is not None:
-                    lot.pass_over_expired(now_ms)
-                back = lot.take_unused()
-                self._held.counters.returned -= sum(back.values())
-                if back or (is_over and self._grants and lot.level.usage_days):  # they have to be counted as well
-                    self.correct(lot, back)
+                    back = lot.take_back()
+                    self._held.counters.returned -= sum(back.values())
+                    if back or (self._grants and lot.level.usage_days):  # they have to be counted as well
+                        self.correct(lot, back)
 
     def take_corrections(self) -> list[tuple[Correction, SettlementPart]]:
         """Take out what no write that draws can settle, for whoever settles it otherwise."""
@@ -299,7 +290,7 @@ class HeldBucket:
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
-        ends = [lot.ends_ms + 1 for lot in tuple(self.lots)]
+        ends = [lot.until_ms + 1 for lot in tuple(self.lots)]
         return min([*ends, *self._due()], default=FOR_EVER)
 
     def _due(self) -> list[int]:
@@ -482,7 +473,6 @@ class HeldBucket:
         limits = seen.limits(level, image, now_ms)
         if limits is None:  # under limits that are others by now: then they are taken for nobody
             return
-        until_ms = min(limits.window[1], limits.until_ms, level.in_force[1] - 1)
         advances = {}
         for name, size in drawn.items():
             limit = limits.by_name[name]
@@ -490,9 +480,11 @@ class HeldBucket:
             if size:
                 # Where it was decided a little in the past, the bucket was full then.
                 drawn_ms = as_of_ms if met >= size else now_ms
-                advances[name] = Advance(limit, drawn_ms, met, size, self._held.keep_ms, until_ms)
+                advances[name] = Advance(limit, drawn_ms, met, size)
         if advances:
             sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
-            self.lots.append(Lot(level, image, now_ms, advances, sound))
+            kept_ms = min(advance.drawn_ms for advance in advances.values()) + self._held.keep_ms
+            until_ms = min(kept_ms, limits.window[1], limits.until_ms, level.in_force[1] - 1)
+            self.lots.append(Lot(level, image, now_ms, advances, until_ms, sound))
             self.is_low = False
             self._held.schedule(self)

@@ -19,41 +19,33 @@ if TYPE_CHECKING:
 class Lot:
     """The tokens that one write has drawn, and how the bucket was left by it."""
 
-    __slots__ = (
-        "advances",
-        "calm_from_ms",
-        "calm_until_ms",
-        "ends_ms",
-        "image",
-        "left",
-        "level",
-        "now_ms",
-        "sound",
-        "unused",
-    )
+    __slots__ = ("advances", "all_born_ms", "image", "left", "level", "now_ms", "sound", "until_ms")
 
     def __init__(
-        self, level: Level, image: Image, now_ms: int, advances: dict[str, Advance], sound: Collection[str] = ()
+        self,
+        level: Level,
+        image: Image,
+        now_ms: int,
+        advances: dict[str, Advance],
+        until_ms: int,
+        sound: Collection[str] = (),
     ) -> None:
         self.level = level
         self.image = image
         self.now_ms = now_ms
         self.advances = advances
+        self.until_ms = until_ms
+        """The last instant at which any of them may be granted."""
         self.sound = sound
         """The limits that were not in debt: a cost of 0 is not refused for these."""
         self.left = {name: advance.size for name, advance in advances.items()}
         """What nobody has taken yet, by limit: the last tokens of each advance. Replaced as a whole."""
-        self.unused = dict.fromkeys(advances, 0)
-        """What cannot be granted any more."""
-        self.calm_from_ms = max(advance.all_born_ms for advance in advances.values())
-        self.calm_until_ms = min(min(each.drawn_ms + each.keep_ms, each.until_ms) for each in advances.values())
-        """From when until when all that is left may be granted."""
-        self.ends_ms = max(min(each.all_born_ms + each.keep_ms, each.until_ms) for each in advances.values())
-        """The last instant at which any of it may be granted."""
+        self.all_born_ms = max(advance.all_born_ms for advance in advances.values())
+        """From when on all that is left may be granted."""
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether nothing of it can be granted any more."""
-        return now_ms > self.ends_ms or not any(self.left.values())
+        return now_ms > self.until_ms or not any(self.left.values())
 
     def held(self, name: str) -> Rest | None:
         """Return what is left of one limit; None for nothing."""
@@ -61,29 +53,14 @@ class Lot:
 
     def ready(self, name: str, now_ms: int) -> int:
         """Return what may be granted of one limit."""
-        tokens = self.held(name)
+        tokens = None if now_ms > self.until_ms else self.held(name)
         return 0 if tokens is None else tokens.ready(now_ms)
 
-    def pass_over_expired(self, now_ms: int) -> None:
-        """Leave what cannot be granted any more to be returned."""
-        if now_ms <= self.calm_until_ms:
-            return
-        for name, advance in self.advances.items():
-            valid = advance.size - advance.expired(now_ms)
-            if valid < self.left[name]:
-                self.unused[name] += self.left[name] - valid
-                self.left = {**self.left, name: valid}
-
-    def take_unused(self) -> dict[str, int]:
-        """Take out what cannot be granted any more; return it as a correction: below zero."""
-        back = {name: -amount for name, amount in self.unused.items() if amount}
-        self.unused = dict.fromkeys(self.unused, 0)
-        return back
-
-    def end(self) -> None:
-        """Leave everything to be returned."""
-        self.unused = {name: amount + self.left[name] for name, amount in self.unused.items()}
+    def take_back(self) -> dict[str, int]:
+        """Take out everything that is left; return it as a correction: below zero."""
+        back = {name: -amount for name, amount in self.left.items() if amount}
         self.left = dict.fromkeys(self.left, 0)
+        return back
 
     def charge(self) -> Charge:
         """Return the draw as what a settlement belongs to."""
