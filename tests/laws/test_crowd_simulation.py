@@ -8,6 +8,7 @@ what the limit allows is granted, and that every refusal is justified by the num
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -143,3 +144,36 @@ def test_the_check_of_law_1_can_fail() -> None:
     outcome = run_virtually(simulate(1, 3.0, False))
     assert worst_balance(outcome.charged, TPM) >= 0
     assert worst_balance([*outcome.charged, *outcome.charged], TPM) < 0
+
+
+async def give_back_all_the_time(processes: int, per_second: int) -> float:
+    """Ask for tokens of a drained bucket, and give half of them back. Return how long the slowest end of a lease took.
+
+    Each process asks ``per_second`` times and holds a lease for up to a second.
+    """
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    rng, shared, ends = random.Random(1), MemoryStore(loop), [0.0]
+    await Repository(shared).set_system_defaults([Limit.per_second("rps", 1_000, burst=2_000)])
+
+    async def request(limiter: RateLimiter) -> None:
+        with contextlib.suppress(RateLimitExceeded):
+            async with limiter.acquire("key", "gpt-4", {"rps": 1}) as lease:
+                await asyncio.sleep(rng.random())
+                await lease.release(rps=rng.randrange(2))
+                began = loop.time()
+            ends.append(loop.time() - began)
+
+    async def process(limiter: RateLimiter) -> None:
+        under_way = []
+        while loop.time() < SECONDS:
+            await asyncio.sleep(1 / per_second)
+            under_way.append(asyncio.create_task(request(limiter)))
+        await asyncio.gather(*under_way)
+
+    await asyncio.gather(*[process(RateLimiter(Repository(Distant(shared, rng)), timeout=5)) for _ in range(processes)])
+    return max(ends)
+
+
+def test_a_give_back_does_not_wait_for_others_that_come_all_the_time() -> None:
+    assert run_virtually(give_back_all_the_time(processes=4, per_second=800)) < 1

@@ -31,7 +31,7 @@ LAWS: list[Callable[[Backend, Harness], None]] = [
 
 LAWFUL = [check for check in LIMITER_CHECKS if check.name.startswith("lawful.")]
 
-SOME = {"sqlite-async", "sqlite-blocking", "redis-async", "dynamodb-blocking"}
+SOME = {"sqlite-async", "redis-async", "dynamodb-blocking"}
 CHOSEN = [backend for backend in PREFETCHING if str(backend).rpartition("-prefetch")[0] in SOME]
 """Every kind of server, and both modes."""
 AHEAD = [

@@ -24,14 +24,15 @@ SLOTS = 1_000
 CALLERS = 24
 """Callers of each client: all together half as many again as there are slots."""
 HOLD_SECONDS = 6.0
-WARM_UP, END = 10.0, 14.0
-"""In virtual seconds: what comes before the first does not count, as all slots are taken one by one then."""
+SECONDS = 2.0
+"""For how long it is counted, in virtual time; not before, as all slots are taken one by one then."""
 
 
 @dataclass
 class Run:
-    """What happened after the slots had been taken for the first time."""
+    """What happened from ``since`` on, after the slots had been taken for the first time."""
 
+    since: float
     held: int = 0
     most: int = 0
     busy_seconds: float = 0.0
@@ -43,16 +44,17 @@ class Run:
 
     def count(self, now: float, more: int) -> None:
         """Note that one more call is in flight, or one less."""
-        if now > WARM_UP:
-            self.busy_seconds += self.held * (min(now, END) - max(self._changed_at, WARM_UP))
-            self.granted += more > 0 and now <= END
+        end = self.since + SECONDS
+        if now > self.since:
+            self.busy_seconds += self.held * (min(now, end) - max(self._changed_at, self.since))
+            self.granted += more > 0 and now <= end
         self.held += more
         self.most = max(self.most, self.held)
-        self._changed_at = min(now, END)
+        self._changed_at = min(now, end)
 
     @property
     def use(self) -> float:
-        return self.busy_seconds / (END - WARM_UP) / SLOTS
+        return self.busy_seconds / SECONDS / SLOTS
 
     @property
     def calls_per_grant(self) -> float:
@@ -70,12 +72,12 @@ class Partitioned(Distant):
         )
 
 
-async def load(kind: type[Distant]) -> Run:
+async def load(kind: type[Distant], since: float) -> Run:
     """Let callers wait for a slot, hold it for some time, and come again."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     random.seed(1)
-    rng, run, shared = random.Random(1), Run(), MemoryStore(loop)
+    rng, run, shared = random.Random(1), Run(since), MemoryStore(loop)
     await Repository(shared).set_system_defaults([Limit.concurrent("parallel", SLOTS, ttl=3_600)])
     stores = [kind(shared, rng) for _ in range(CLIENTS)]
 
@@ -91,9 +93,9 @@ async def load(kind: type[Distant]) -> Run:
 
     limiters = [RateLimiter(Repository(store), timeout=PATIENCE) for store in stores]
     callers = [asyncio.create_task(call(limiter)) for limiter in limiters for _ in range(CALLERS)]
-    await asyncio.sleep(WARM_UP)
+    await asyncio.sleep(since)
     before = sum((store.calls for store in stores), Counter[str]())
-    await asyncio.sleep(END - WARM_UP)
+    await asyncio.sleep(SECONDS)
     run.calls = sum((store.calls for store in stores), Counter[str]()) - before
     ns = await limiters[0].repository._backend.ns(limiters[0].repository._backend.deadline())
     shards = await shared.read([keys.bucket(ns, "key", "gpt-4", shard) for shard in range(256)])
@@ -105,7 +107,7 @@ async def load(kind: type[Distant]) -> Run:
 
 
 def test_a_thousand_slots_are_in_use_for_few_calls() -> None:
-    run = run_virtually(load(Distant))
+    run = run_virtually(load(Distant, since=7))
     assert run.most == SLOTS
     assert run.use >= 0.98
     assert run.calls_per_grant <= 1.4
@@ -113,7 +115,7 @@ def test_a_thousand_slots_are_in_use_for_few_calls() -> None:
 
 def test_slots_of_a_bucket_that_is_split_are_in_use_too() -> None:
     """Where a record is billed by its size; finding a shard with a free slot takes further calls."""
-    run = run_virtually(load(Partitioned))
+    run = run_virtually(load(Partitioned, since=10))
     assert run.most == SLOTS
     assert run.use >= 0.98
     assert run.calls_per_grant <= 3

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.laws.test_laws import PHASES, from_start, prove
 from tests.support.backends import BACKENDS, KEEPING
 from zae_limiter import Lease, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.limiter import settling
 from zae_limiter.testing import Fault, FaultyStore
 from zae_limiter.testing.conformance.oracle import LAG_MS
 from zae_limiter.testing.conformance.replay import (
@@ -126,8 +127,11 @@ async def test_usage_of_a_limit_that_was_removed_meanwhile_is_counted(harness: H
 
 
 @pytest.mark.parametrize("backend", [each for each in BACKENDS if each.blocking], ids=str)
-def test_calls_that_fail_at_the_same_moment_give_back_all_they_took(harness: Harness) -> None:
+def test_calls_that_fail_at_the_same_moment_give_back_all_they_took(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness
+) -> None:
     """Six threads of one process: who loses a race waits to hear what the other one has given back."""
+    monkeypatch.setattr(settling, "LONGEST_WAIT", 30)
     amounts = (25, 5, 30, 10, 20, 10)
     limiter = harness.limiter(timeout=60)
     harness.run(limiter.set_system_defaults([Limit.per_day("t", 100)]))

@@ -7,10 +7,11 @@ however many borders lie in between: both numbers are found border by border, an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from .bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, wait_ms
-from .schedule import last_change, next_change
+from .schedule import find_active, last_change, next_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
-_MOST_BORDERS = 4_000
+_MOST_BORDERS = 1_000
 """Across so many borders a wait is exact; for one that is longer, the numbers of the last are taken to stay."""
 
 
@@ -32,11 +33,19 @@ class Scheduled(NamedTuple):
 
     def rule_at(self, instant_ms: int, like: Rule) -> Rule:
         """Return the whole rule in force at an instant, with the windows of the bucket that ``like`` is from."""
-        return Rule.of(self.limit.in_force(instant_ms))._replace(calendar=like.calendar)
+        schedule, states = self.limit.schedule, _find_states(self.limit)
+        entry = find_active(schedule, instant_ms)
+        return states[0 if entry is None else 1 + schedule.index(entry)]._replace(calendar=like.calendar)
 
     def least(self, rule: Rule) -> int:
         """Return what a request has to leave under a whole rule."""
         return round(rule.capacity * self.floor)
+
+
+@lru_cache(maxsize=2**10)
+def _find_states(limit: Limit) -> tuple[Rule, ...]:
+    """Return the rule of a limit while no entry of its schedule is in force, and while each of them is."""
+    return tuple(map(Rule.of, limit.states()))
 
 
 def find_scheduled(limits: Sequence[Limit], priority: str | None) -> dict[str, Scheduled]:
@@ -104,8 +113,7 @@ def wait_across(
     """
     limit, instant = scheduled.limit, now_ms
     credit = sum(shard.credit(now_ms) for shard in balances)
-    states = [Rule.of(state) for state in limit.states()]
-    if all(cost_milli + scheduled.least(state) > state.capacity + credit for state in states):
+    if all(cost_milli + scheduled.least(state) > state.capacity + credit for state in _find_states(limit)):
         return FOR_EVER
     whole = scheduled.rule_at(now_ms, balances[0].rule)
     for number in range(_MOST_BORDERS):

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
+LONGEST_WAIT = 0.5
+"""For how many seconds a give-back waits at most for others that it would be worth more after."""
 
 
 class SettlementPart(NamedTuple):
@@ -277,14 +279,16 @@ class Settling:
     async def _wait_for_later(self, planned: Sequence[Planned], scope: object) -> bool:
         """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
 
-        Return whether it has ended. Half of the time that is left stays for the write.
+        Return whether it has ended. Where they come all the time it is not waited for all of them, and half of the
+        time is left for the write.
         """
-        for part, _, each in planned:
+        patience = min(LONGEST_WAIT, self._deadline.seconds / 2) - self._deadline.elapsed
+        for part, _, each in planned if patience > 0 else ():
             for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
                 if other.follows(part, each.uncounted, scope):
                     signal = self._backend.runtime.new_signal()
                     other.signals.append(signal)
-                    return other.ended or await signal.wait(self._deadline.left() / 2)
+                    return other.ended or await signal.wait(patience)
         return False
 
     async def _settle_apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
