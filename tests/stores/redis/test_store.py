@@ -12,8 +12,10 @@ from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.records.algebra import NEVER, TTL, Committed, Conflict, Guard, Key, Write
 from zae_limiter.records.ledger import kept_ms
 from zae_limiter.records.usage import USAGE_RETENTION_DAYS
+from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.redis import resp
 from zae_limiter.stores.redis.resp import Script
+from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.testing import ManualClock
 
 TWO = [Limit.per_hour("rpm", 100), Limit.per_hour("tpm", 1000)]
@@ -137,6 +139,18 @@ def test_calls_are_counted_by_the_client_too(mode: Driven, server: Server) -> No
     mode.run(use(limiter))
     after = limiter.repository.get_backend_stats().calls
     assert after["EVALSHA"] - before["EVALSHA"] == 1
+
+
+def test_calls_that_are_made_in_the_background_are_counted_too(mode: Driven, server: Server) -> None:
+    limiter = ready(mode, server)
+    store = limiter.repository.store
+    assert isinstance(store, RedisStore)
+    before, aside = limiter.repository.get_backend_stats().total_calls, store.for_threads()
+    assert run(aside.read([])) == []
+    run(aside.read([Key("pk", "sk")]))
+    assert limiter.repository.get_backend_stats().total_calls == before + 1
+    if aside is not store:
+        run(aside.close())
 
 
 # The script

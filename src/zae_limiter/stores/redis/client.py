@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import RateLimiterUnavailable, quote
@@ -27,6 +28,18 @@ _MAX_TRIES = 5
 _ASKING = pack(("ASKING",))
 
 
+@dataclass
+class Counts:
+    """How many commands were sent, by name, and how many commits have met somebody else's write."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    conflicts: int = 0
+
+    def add(self, name: str) -> None:
+        """Count a command."""
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+
 class Client:
     """Commands to a Redis deployment. Usable from any number of threads and event loops at once."""
 
@@ -34,8 +47,7 @@ class Client:
         self.nodes = nodes
         self.topology = topology
         self.timeout = timeout
-        self.conflicts = 0
-        self._calls: dict[str, int] = {}
+        self.counts = Counts()
 
     def deadline(self, timeout: float | None) -> float:
         """Return the instant, by the monotonic clock, at which a call of ``timeout`` seconds must be done."""
@@ -55,7 +67,7 @@ class Client:
         while True:
             tries_left -= 1
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
-            self._calls[name] = self._calls.get(name, 0) + 1
+            self.counts.add(name)
             try:
                 pools = self.nodes[address]
                 call = (pools.shared or pools.here()).call
@@ -92,8 +104,7 @@ class Client:
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
             for place in mine:
-                name = wanted[place][1][0]
-                self._calls[name] = self._calls.get(name, 0) + 1
+                self.counts.add(wanted[place][1][0])
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
                 given = await self.nodes[address].here().call(data, len(mine), deadline)
@@ -105,10 +116,10 @@ class Client:
         return answers
 
     def stats(self) -> BackendStats:
-        """Return how many commands were sent, by name, and how many commits have met somebody else's write."""
+        """Return what was counted so far."""
         from ...core.reports import BackendStats
 
-        return BackendStats(calls=dict(self._calls), conflicts=self.conflicts)
+        return BackendStats(calls=dict(self.counts.calls), conflicts=self.counts.conflicts)
 
     async def close(self) -> None:
         """Close the idle connections; the next call opens new ones."""

@@ -78,8 +78,12 @@ class RedisStore:
         self._open_for_threads: Callable[[], RedisStore] | None = None
 
     def for_threads(self) -> RedisStore:
-        """Return a store of the same records for any thread; this one if it is such a store."""
-        return self if self._open_for_threads is None else self._open_for_threads()
+        """Return a store of the same records for any thread, with the same counters; this one if it is such a store."""
+        if self._open_for_threads is None:
+            return self
+        store = self._open_for_threads()
+        store.client.counts = self.client.counts
+        return store
 
     def now(self) -> str:
         """Return the instant by which records expire, as the scripts take it: empty for the server's own time."""
@@ -129,7 +133,7 @@ class RedisStore:
         if answer != b"=":
             current = self._parse_swap(answer, cell, writes, asked_ms)
             if current is not None:
-                self.client.conflicts += 1
+                self.client.counts.conflicts += 1
                 writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
                 if not all(holds(write.seen, write.guards) for write in writes):
                     return Conflict(_by_key(writes, current))
@@ -181,7 +185,7 @@ class RedisStore:
         """Commit inside one cell with the full script."""
         committed, images = await self._run(cell, writes, deadline)
         if not committed:
-            self.client.conflicts += 1
+            self.client.counts.conflicts += 1
             return Conflict(_by_key(writes, images))
         await self._sweeper.follow(cell, writes, deadline)
         return Committed(tuple(images))
