@@ -96,7 +96,7 @@ class Chains:
         self, entity_id: str, resources: tuple[str, ...], given: Override | None, deadline: Deadline
     ) -> Chain:
         """Join the chains of several resources. The priority has to be known on one of them at least."""
-        await self.prefetch([(entity_id, each) for each in resources], given, deadline)
+        await self.read_ahead([(entity_id, each) for each in resources], given, deadline)
         chains: list[Chain] = []
         unknown: list[ValidationError] = []
         for each in resources:
@@ -112,7 +112,7 @@ class Chains:
             raise unknown.pop(0)
         return self._remember(join(chains, given, {}))
 
-    async def prefetch(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
+    async def read_ahead(self, wanted: Sequence[tuple[str, str]], given: Override | None, deadline: Deadline) -> None:
         """Read the config and buckets of entities on resources, with those above them: one call for each level.
 
         Only those are read whose chains are not known. It changes nothing but how many calls `find` needs.

@@ -242,7 +242,7 @@ class QueryOperations(Operations):
     ) -> dict[tuple[str, str], Chain | None]:
         """Return chains with their buckets read, all that are not split in one call; None for one that is disabled."""
         found: dict[tuple[str, str], Chain | None] = {}
-        await self._chains.prefetch(wanted, given, deadline)
+        await self._chains.read_ahead(wanted, given, deadline)
         for pair in wanted:
             try:
                 found[pair] = await self._chains.find(*pair, given, deadline)
