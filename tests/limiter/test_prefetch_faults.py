@@ -228,6 +228,37 @@ def test_a_cost_of_nothing_is_looked_at_by_the_write_that_draws() -> None:
         client.take(cost)
 
 
+@pytest.mark.parametrize("cost", [{"rps": 1}, {"rps": 1, "tpm": 0}])
+def test_a_level_that_nothing_is_taken_of_is_looked_at_now_and_then(cost: dict[str, int]) -> None:
+    client = Client(RPS)
+    client.limiter.create_entity("org")
+    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
+    client.limiter.set_limits("org", [Limit.per_minute("tpm", 1_000)])
+    client.heat(cost=cost)
+    before = client.store.commits
+    for _ in range(200):
+        client.take(cost).exit()
+        client.clock.advance_ms(5)
+    assert client.store.commits - before <= 10
+    lease = client.take(cost)
+    lease.adjust(tpm=1_500)
+    assert {status.limit_name: status.available for status in lease.statuses if status.entity_id == "org"} == {
+        "tpm": 1_000
+    }
+    lease.exit()
+    client.limiter.flush()
+    assert client.limiter.available("org", MODEL)["tpm"] <= -490
+    client.clock.advance_ms(501)
+    if "tpm" in cost:
+        with pytest.raises(RateLimitExceeded):
+            client.take(cost)
+    else:
+        client.take(cost).exit()
+    client.limiter.close()
+    used = {state.limit_name: state.total_consumed_milli for state in SyncRepository(client.inner).get_buckets("org")}
+    assert used == {"tpm": 1_500_000}
+
+
 def test_a_window_of_first_use_is_told() -> None:
     told = []
     for prefetch in (0.0, 0.5):

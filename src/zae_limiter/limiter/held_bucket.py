@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..core.advance import Advance, Rest
+from ..core.advance import Rest
 from ..core.bucket import FOR_EVER, MILLI, ShardBalance
 from ..forks import protect
-from ..records import bucket, charging
+from ..records import charging
 from ..records.algebra import apply_write
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, SHARDS
@@ -23,9 +23,9 @@ from ..runtime.port import has_ended
 from .chain import Chain, LevelShard, LevelShards
 from .deciding import Draft
 from .demand import Demand, Others
-from .held_tokens import Correction, Keeper, Lot
+from .held_tokens import Correction, Keeper, Lot, WriteUnderWay
 from .planning import Elsewhere, Outdated, Part, add_up, plan_part
-from .refilling import FEWEST, Wanted, settle_all, settlements
+from .refilling import FEWEST, Wanted, choose_charges, find_drawn, settle_all, settlements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,16 +113,7 @@ class HeldBucket:
         """Whether that was begun in the background."""
         self.draws = True
         """Whether writes draw in advance; if not, they only settle."""
-        self.is_writing = False
-        """Whether a write is under way, and in which event loop."""
-        self._writer: object = None
-        self._awaited = False
-        """Whether callers wait for the write: then nobody overtakes them."""
-        self._in_hand: list[Correction] = []
-        """The corrections that are settled by the write, and how many grants it counts."""
-        self._counted = 0
-        self._sent = False
-        """Whether the write that was drafted last may have been done."""
+        self._write: WriteUnderWay | None = None
         self._move(home, given)
         protect(self._lock)
 
@@ -154,9 +145,8 @@ class HeldBucket:
 
     def forget(self) -> None:
         """Hold nothing, and correct nothing: in a child process, where it is the parent's to do."""
-        self.lots, self._corrections, self._open, self._in_hand = [], [], {}, []
-        self._grants = self._counted = 0
-        self.is_writing = self.is_refilling = self._awaited = self._sent = False
+        self.lots, self._corrections, self._open, self._write = [], [], {}, None
+        self._grants, self.is_refilling = 0, False
 
     # Taking.
 
@@ -173,7 +163,13 @@ class HeldBucket:
 
     def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Take ``cost`` of the tokens that are held; return None if that is not all there, or callers are waiting."""
-        if self._awaited or not self.lots:
+        under_way = self._write
+        for name, need in cost.items():  # as `takes`
+            if need and name in self.names:
+                break
+        else:
+            return self._look(cost, now_ms)
+        if not self.lots or (under_way is not None and under_way.awaited):
             return None
         with self._lock:
             lots = self.lots
@@ -187,6 +183,29 @@ class HeldBucket:
                 elif not lot.is_over(now_ms):
                     break
             return self._take_across(cost, now_ms)
+
+    def takes(self, cost: Mapping[str, int]) -> bool:
+        """Return whether a cost takes anything of the bucket."""
+        return any(need and name in self.names for name, need in cost.items())
+
+    def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Grant a cost that takes nothing, if no limit that it names is in debt.
+
+        Return None where that is not so, or the bucket was not seen for as long as tokens are kept.
+        """
+        level, seen = self.home
+        image = seen.image
+        if image is None or not self.is_hot or not 0 <= now_ms - seen.seen_ms <= self._held.keep_ms:
+            return None
+        limits = seen.limits(level, image, now_ms)
+        if limits is None or now_ms > limits.until_ms or not limits.idle.isdisjoint(cost):
+            return None
+        for name in cost.keys() & self.names:
+            limit = limits.by_name[name]
+            if limit.level(image[limit.tk], now_ms) < limit.least and not self._count_ready(now_ms).get(name):
+                return None
+        lot = Lot(level, image, now_ms, {}, now_ms)
+        return Taken(self, ((lot, lot.left, lot.left),))
 
     def _take_from(self, lot: Lot, cost: Mapping[str, int]) -> dict[str, int] | None:
         """Take ``cost`` of one lot, of which all may be granted. Return what is left; None if it is not all there."""
@@ -228,8 +247,10 @@ class HeldBucket:
     def put_back(self, taken: Taken) -> None:
         """Undo `take`."""
         with self._lock:
-            self._grants -= 1
+            self._grants -= any(lot.advances for lot, _, _ in taken.places)
             for lot, mine, left in taken.places:
+                if not mine:
+                    continue
                 if lot.left is left and lot in self.lots:
                     lot.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
                 else:
@@ -286,7 +307,12 @@ class HeldBucket:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
-        return not (self.lots or self._corrections or self._in_hand or self.is_writing)
+        return not (self.lots or self._corrections or self.is_writing)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is under way."""
+        return self._write is not None
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
@@ -306,27 +332,27 @@ class HeldBucket:
     def begin(self, scope: object) -> bool:
         """Begin to write in an event loop, or in threads; return False if somebody else is writing."""
         with self._lock:
-            if self.is_writing and has_ended(self._writer):  # in a loop that was closed meanwhile
+            if self._write is not None and has_ended(self._write.scope):  # in a loop that was closed meanwhile
                 self.end()
                 self.is_refilling = False
-            if self.is_writing:
+            if self._write is not None:
                 return False
-            self.is_writing, self._writer = True, scope
+            self._write = WriteUnderWay(scope)
             self._held.schedule(self)
             return True
 
     def end(self) -> None:
         """End writing. What was sent and not confirmed is not written again, as it may have been: it is lost."""
         with self._lock:
-            for correction in self._in_hand:
-                if self._sent:
-                    correction.lost = correction.settled = True
-                    self._held.count_lost(self.home.level, correction.delta)
-            if not self._sent:
-                self._corrections = [*self._in_hand, *self._corrections]
-                self._grants += self._counted
-            self._in_hand, self._counted, self._sent = [], 0, False
-            self.is_writing = self._awaited = False
+            write, self._write = self._write, None
+            if write is None:  # forgotten, in a child process
+                return
+            for correction in write.corrections if write.sent else ():
+                correction.lost = correction.settled = True
+                self._held.count_lost(self.home.level, correction.delta)
+            if not write.sent:
+                self._corrections = [*write.corrections, *self._corrections]
+                self._grants += write.grants
 
     def draft(self, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
         """Choose who is served by the next write, and what it draws and settles besides.
@@ -339,18 +365,19 @@ class HeldBucket:
         if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
         with self._lock:
-            self._sent = False
+            under_way = self._expect_write()
+            under_way.sent = False
             self.end_lots(now_ms)
-            settled = None if image is None else self._settle(image, now_ms)
+            settled = None if image is None else self._settle(under_way, image, now_ms)
             ready = self._count_ready(now_ms)
-            charges = self._choose_charges(pending, ready, image, settled, now_ms)
+            charges = choose_charges(level, pending, ready, image, settled, now_ms)
             cost = {name: need for name, need in add_up([each.cost for each in charges]).items() if name in self.names}
             short = {
                 name: max(0, need - ready.get(name, 0))
                 for name, need in cost.items()
                 if ready.get(name, 0) < (need or 1)
             }
-            self._awaited = self._awaited or bool(short)
+            under_way.awaited = under_way.awaited or bool(short)
             if cost and not short:  # what is held is enough
                 return Draft(charges, cost, [])
             if not charges and self._may_have_more:
@@ -359,20 +386,26 @@ class HeldBucket:
                 return None
             chosen = self._plan(Draft(charges, cost, []), image, settled, short, now_ms)
             # Where nobody can be served now, those who come later may be.
-            if chosen is None or charges or any(part.cost for part in chosen.parts):
-                return chosen
-            self._sent = False
-            return None
+            if chosen is None or not (charges or any(part.cost for part in chosen.parts)):
+                return None
+            under_way.sent = image is not None and bool(chosen.parts)  # the first write of a bucket settles nothing
+            return chosen
 
-    def _settle(self, image: Image, now_ms: int) -> Write | None:
+    def _expect_write(self) -> WriteUnderWay:
+        """Return the write that is under way; raise `Elsewhere` in a child process, which has forgotten it."""
+        if self._write is None:
+            raise Elsewhere
+        return self._write
+
+    def _settle(self, under_way: WriteUnderWay, image: Image, now_ms: int) -> Write | None:
         """Take the corrections in hand that one write can settle; return that write."""
         for correction in tuple(self._corrections):
             if not is_split(correction.lot.level, image):
                 self._corrections.remove(correction)
                 self._open.pop(correction.lot, None)
-                self._in_hand.append(correction)
-        self._counted, self._grants = self._counted + self._grants, 0
-        return settle_all(self.home, image, self._in_hand, self._counted, now_ms)
+                under_way.corrections.append(correction)
+        under_way.grants, self._grants = under_way.grants + self._grants, 0
+        return settle_all(self.home, image, under_way.corrections, under_way.grants, now_ms)
 
     def see(self, now_ms: int) -> Image | None:
         """Return the bucket as it will be when what is to be corrected is written."""
@@ -381,30 +414,9 @@ class HeldBucket:
         if image is None or is_split(level, image):
             return image
         with self._lock:
-            settled = settle_all(self.home, image, [*self._in_hand, *self._corrections], 0, now_ms)
+            in_hand = [] if self._write is None else self._write.corrections
+            settled = settle_all(self.home, image, [*in_hand, *self._corrections], 0, now_ms)
         return image if settled is None else apply_write(image, settled)
-
-    def _choose_charges(
-        self,
-        pending: list[PendingCharge[Grant]],
-        ready: Mapping[str, int],
-        image: Image | None,
-        settled: Write | None,
-        now_ms: int,
-    ) -> list[PendingCharge[Grant]]:
-        """Return those who can be served, in order: from what is held, and from what the bucket has then besides."""
-        level = self.home.level
-        after = image if settled is None else apply_write(image, settled)
-        least, balances = level.least(after), bucket.reading([(level, after)], now_ms).balances
-        spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
-        held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
-        chosen = []
-        for charge in pending:
-            needs = {name: need for name, need in charge.cost.items() if name in self.names}
-            if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
-                chosen.append(charge)
-                held |= {name: held[name] - need for name, need in needs.items()}
-        return chosen
 
     @property
     def _may_have_more(self) -> bool:
@@ -431,13 +443,12 @@ class HeldBucket:
         write = plan.write
         write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
         write, accruals = with_usage(level, image, write, now_ms)
-        self._sent = True
-        part = Part(self.home, plan.drawn, write, accruals, self._counted, alerts=alerts)
+        part = Part(self.home, plan.drawn, write, accruals, self._expect_write().grants, alerts=alerts)
         return chosen._replace(parts=[part], as_of_ms=plan.as_of_ms)
 
     def learn_loss(self) -> None:
         """Note that the write that was drafted last was not done: somebody else was faster."""
-        self._sent = False
+        self._expect_write().sent = False
 
     def learn(self, chosen: Draft, image: Image | None, now_ms: int) -> list[Taken | None]:
         """Keep what a write has drawn, and forget what it has settled.
@@ -445,16 +456,15 @@ class HeldBucket:
         Return what each of those it was chosen for has got; None for one for whom others have left too little.
         """
         with self._lock:
+            under_way = self._expect_write()
+            if under_way.sent:
+                under_way.confirm()
             for part in chosen.parts:
-                if self._sent:  # else it was the first write of a bucket, which settles nothing
-                    for correction in self._in_hand:
-                        correction.settled = True
-                    self._in_hand, self._counted, self._sent = [], 0, False
                 self._held.counters.writes += 1
                 if image is not None:
                     self._others.learn(part.shard.level, image, part.write, now_ms)
                     self._keep(part, chosen.as_of_ms, image, now_ms)
-            self._awaited = False
+            under_way.awaited = False
             # What costs nothing was looked at by the write, where nothing is held of it.
             looked_at = {name for part in chosen.parts for name, size in part.cost.items() if not size}
             served: list[Taken | None] = []
@@ -469,22 +479,8 @@ class HeldBucket:
 
     def _keep(self, part: Part, as_of_ms: int, image: Image, now_ms: int) -> None:
         """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
-        (level, seen), drawn = part.shard, part.cost
-        limits = seen.limits(level, image, now_ms)
-        if limits is None:  # under limits that are others by now: then they are taken for nobody
-            return
-        advances = {}
-        for name, size in drawn.items():
-            limit = limits.by_name[name]
-            met = limit.level(image[limit.tk], now_ms) + size
-            if size:
-                # Where it was decided a little in the past, the bucket was full then.
-                drawn_ms = as_of_ms if met >= size else now_ms
-                advances[name] = Advance(limit, drawn_ms, met, size)
-        if advances:
-            sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
-            kept_ms = min(advance.drawn_ms for advance in advances.values()) + self._held.keep_ms
-            until_ms = min(kept_ms, limits.window[1], limits.until_ms, level.in_force[1] - 1)
-            self.lots.append(Lot(level, image, now_ms, advances, until_ms, sound))
+        lot = find_drawn(part, image, as_of_ms, now_ms, self._held.keep_ms)
+        if lot is not None:
+            self.lots.append(lot)
             self.is_low = False
             self._held.schedule(self)

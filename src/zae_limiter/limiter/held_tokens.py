@@ -40,7 +40,7 @@ class Lot:
         """The limits that were not in debt: a cost of 0 is not refused for these."""
         self.left = {name: advance.size for name, advance in advances.items()}
         """What nobody has taken yet, by limit: the last tokens of each advance. Replaced as a whole."""
-        self.all_born_ms = max(advance.all_born_ms for advance in advances.values())
+        self.all_born_ms = max([advance.all_born_ms for advance in advances.values()], default=now_ms)
         """From when on all that is left may be granted."""
 
     def is_over(self, now_ms: int) -> bool:
@@ -78,6 +78,29 @@ class Correction:
         """When it is written at the latest."""
         self.delta: dict[str, int] = {}
         self.settled = self.lost = False
+
+
+class WriteUnderWay:
+    """What a write to a bucket settles while it is being made."""
+
+    __slots__ = ("awaited", "corrections", "grants", "scope", "sent")
+
+    def __init__(self, scope: object) -> None:
+        self.scope = scope
+        """The event loop that it is made in; other values for threads."""
+        self.corrections: list[Correction] = []
+        self.grants = 0
+        """How many grants it adds to the usage."""
+        self.awaited = False
+        """Whether callers wait for it: then nobody overtakes them."""
+        self.sent = False
+        """Whether it may have been done, as it was drafted last."""
+
+    def confirm(self) -> None:
+        """Note that it was done: then a further one settles what comes after."""
+        for correction in self.corrections:
+            correction.settled = True
+        self.corrections, self.grants, self.sent = [], 0, False
 
 
 class Counters:

@@ -206,7 +206,7 @@ class Prefetcher:
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it is not held at all."""
         bucket = self.held.find(home, chain.given, now_ms)
-        if bucket is None or not any(cost.get(name) for name in bucket.names):
+        if bucket is None:
             return None
         if counts:
             bucket.count(cost, now_ms)
@@ -214,7 +214,7 @@ class Prefetcher:
         if taken is not None:
             self._refill_if_low(bucket)
             return taken
-        if not (bucket.is_hot or bucket.lots):
+        if not (bucket.is_hot or bucket.lots) or not bucket.takes(cost):
             return None
         try:
             grant = await self.engine.take(bucket.chain, cost, now_ms, deadline)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.advance import choose_advance
+from ..core.advance import Advance, choose_advance
 from ..core.bucket import MILLI
-from ..records import charging, reshaping
+from ..records import bucket, charging, reshaping
 from ..records.algebra import Write, apply_write, compose
 from ..records.level import CHANGES, HOUR_END
 from .chain import LevelShard
+from .held_tokens import Lot
 from .planning import Outdated, add_up
 from .settling import SettlementPart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..core.draw import AnchoredLimit
     from ..records.algebra import Image
     from ..records.charging import AnchoredLimits, Contention
+    from ..records.level import Level
+    from .coalescer import PendingCharge
     from .demand import Demand, Others
+    from .grant import Grant
     from .held_tokens import Correction
+    from .planning import Part
 
 FEWEST = 2
 """So many acquires must be expected while tokens are kept, or none are drawn in advance."""
@@ -146,6 +151,55 @@ class Wanted(NamedTuple):
             if tokens * charging.LAG_MS > _CROWDED * max(usual, 1.0):
                 names.add(name)
         return charging.Contention(names or seen.contention(now_ms).names, seen.seen_ms, seen.lost)
+
+
+def choose_charges(
+    level: Level,
+    pending: Iterable[PendingCharge[Grant]],
+    ready: Mapping[str, int],
+    image: Image | None,
+    settled: Write | None,
+    now_ms: int,
+) -> list[PendingCharge[Grant]]:
+    """Return those who can be served, in order: from what is ``ready``, and from what the bucket has besides.
+
+    That is what it has after what ``settled`` does.
+    """
+    names = level.token_limits.keys()
+    after = image if settled is None else apply_write(image, settled)
+    least, balances = level.least(after), bucket.reading([(level, after)], now_ms).balances
+    spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
+    held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
+    chosen = []
+    for charge in pending:
+        needs = {name: need for name, need in charge.cost.items() if name in names}
+        if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
+            chosen.append(charge)
+            held |= {name: held[name] - need for name, need in needs.items()}
+    return chosen
+
+
+def find_drawn(part: Part, image: Image, as_of_ms: int, now_ms: int, keep_ms: int) -> Lot | None:
+    """Return the tokens that a write has drawn, which has left the bucket as ``image``; None where it is none.
+
+    It drew from limits that were full as of ``as_of_ms``.
+    """
+    level, seen = part.shard
+    limits = seen.limits(level, image, now_ms)
+    if limits is None:  # they are others by now: then the tokens are taken for nobody
+        return None
+    advances = {}
+    for name, size in part.cost.items():
+        limit = limits.by_name[name]
+        met = limit.level(image[limit.tk], now_ms) + size
+        if size:
+            advances[name] = Advance(limit, as_of_ms if met >= size else now_ms, met, size)
+    if not advances:
+        return None
+    sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
+    kept_ms = min(advance.drawn_ms for advance in advances.values()) + keep_ms
+    until_ms = min(kept_ms, limits.window[1], limits.until_ms, level.in_force[1] - 1)
+    return Lot(level, image, now_ms, advances, until_ms, sound)
 
 
 def settle_all(
