@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,8 @@ _ASKING = pack(("ASKING",))
 class Counts:
     """How many commands were sent, by name, and how many commits have met somebody else's write."""
 
-    calls: dict[str, int] = field(default_factory=dict)
+    calls: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     conflicts: int = 0
-
-    def add(self, name: str) -> None:
-        """Count a command."""
-        self.calls[name] = self.calls.get(name, 0) + 1
 
 
 class Client:
@@ -67,7 +64,7 @@ class Client:
         while True:
             tries_left -= 1
             address = asked or self.topology.master or self.topology.known(key) or await self._locate(key, deadline)
-            self.counts.add(name)
+            self.counts.calls[name] += 1
             try:
                 pools = self.nodes[address]
                 call = (pools.shared or pools.here()).call
@@ -104,7 +101,7 @@ class Client:
         answers: list[Any] = [None] * len(wanted)
         for address, mine in places.items():
             for place in mine:
-                self.counts.add(wanted[place][1][0])
+                self.counts.calls[wanted[place][1][0]] += 1
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
                 given = await self.nodes[address].here().call(data, len(mine), deadline)
