@@ -22,7 +22,10 @@ _FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 1_000
-"""Across so many borders a wait is exact; for one that is longer, the numbers of the last are taken to stay."""
+"""Across so many borders a wait is exact. One that is longer is told as that long: then it can be asked again."""
+
+_next_border = lru_cache(maxsize=2**12)(next_change)
+"""`next_change`, for those who go from border to border, again and again."""
 
 
 class Scheduled(NamedTuple):
@@ -99,7 +102,7 @@ def carry(
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
         lowest = min(lowest, following.capacity)
         rule, start = following, end
-        border = next_change(scheduled.limit.schedule, border)
+        border = _next_border(scheduled.limit.schedule, border)
     made = between(rule, start, now_ms)
     return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity), min(lowest, new.capacity))
 
@@ -109,25 +112,26 @@ def wait_across(
 ) -> int:
     """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does.
 
-    ``from_ms`` is an instant before which it is not asked for. Only borders within fifty years are looked at.
+    ``from_ms`` is an instant before which it is not asked for. Only borders within fifty years are looked at, and only
+    `_MOST_BORDERS` of them: the last is told where it does not fit before.
     """
     limit, instant = scheduled.limit, now_ms
     credit = sum(shard.credit(now_ms) for shard in balances)
     if all(cost_milli + scheduled.least(state) > state.capacity + credit for state in _find_states(limit)):
         return FOR_EVER
     whole = scheduled.rule_at(now_ms, balances[0].rule)
-    for number in range(_MOST_BORDERS):
-        border = next_change(limit.schedule, instant) if number < _MOST_BORDERS - 1 else None
+    for _ in range(_MOST_BORDERS):
+        border = _next_border(limit.schedule, instant)
         need, begin, end = cost_milli + scheduled.least(whole), max(instant, from_ms), border or FOR_EVER
         if begin < end and need <= sum(shard.rule.capacity + shard.credit(begin) for shard in balances):
             fits_ms = begin + wait_ms(balances, need, begin)
             if fits_ms < end:
                 return fits_ms - now_ms
         if border is None or border - now_ms > _HORIZON_MS:
-            break
+            return FOR_EVER
         following = scheduled.rule_at(border, balances[0].rule)
         balances, instant, whole = _cross(balances, whole, following, border), border, following
-    return FOR_EVER
+    return max(instant, from_ms) - now_ms
 
 
 def _cross(balances: Sequence[ShardBalance], whole: Rule, following: Rule, border_ms: int) -> tuple[ShardBalance, ...]:

@@ -149,7 +149,7 @@ class ShardBalance(NamedTuple):
             return held
         ready = sum(each.ready(now_ms) for each in self.advances)
         if ready or held > 0:
-            return ready + max(0, held)
+            return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
         # It may be below zero only for what was drawn ahead of the refill, which is no debt.
         return min(0, held + sum(each.left for each in self.advances))
 

@@ -117,7 +117,6 @@ def find_active(entries: Schedule, instant_ms: int) -> ScheduleEntry | None:
     return next((entry for entry in entries if entry.matches(instant_ms)), None)
 
 
-@lru_cache(maxsize=2**12)
 def next_change(entries: Schedule, instant_ms: int) -> int | None:
     """Return the first instant after another from which something else is in force; None if that never comes."""
     flips = (_next_flip(entry, instant_ms) for entry in _decisive(entries, instant_ms))

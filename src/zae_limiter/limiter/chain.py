@@ -120,11 +120,11 @@ class Holding(Protocol):
 class Refilling(Protocol):
     """A bucket of which tokens are drawn in advance: what the writes are that do so. One of them at a time."""
 
-    def begin(self, scope: object) -> bool:
-        """Begin to write in a scope; return False if somebody else is writing."""
+    def begin(self, scope: object) -> object | None:
+        """Begin to write in a scope; return the write, None if somebody else is writing."""
 
-    def end(self) -> None:
-        """End writing."""
+    def end(self, write: Any) -> None:
+        """End a write, unless somebody else has."""
 
     def draft(self, pending: list[Any], now_ms: int) -> Any:
         """Choose who is served by the next write, as `deciding.draft`."""

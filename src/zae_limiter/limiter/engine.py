@@ -266,12 +266,13 @@ class Engine:
     ) -> None:
         """Decide charges by a write that draws in advance; raise `Elsewhere` if another one is doing so."""
         held = chain.refills
-        if held is None or not held.begin(self._scope or self._runtime.scope()):
+        write = None if held is None else held.begin(self._scope or self._runtime.scope())
+        if held is None or write is None:
             raise Elsewhere
         try:
             await self._charge(chain, pending, now_ms, deadline)
         finally:
-            held.end()
+            held.end(write)
 
     async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""

@@ -69,7 +69,8 @@ class Taken:
 
     def undo(self) -> None:
         """Put the tokens back; where others have taken more since, the next write returns them."""
-        self.bucket.put_back(self)
+        if self.places[0][1]:  # else it has taken nothing
+            self.bucket.put_back(self)
 
     def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
@@ -100,6 +101,8 @@ class HeldBucket:
         self._others = Others()
         self.lots: list[Lot] = []
         """The tokens, the oldest first."""
+        self._looked: Lot | None = None
+        """What leases have got that have taken nothing of the bucket as it was last seen."""
         self._corrections: list[Correction] = []
         self._open: dict[Lot, Correction] = {}
         """Those of them that may grow, by lot."""
@@ -201,10 +204,13 @@ class HeldBucket:
         if limits is None or now_ms > limits.until_ms or not limits.idle.isdisjoint(cost):
             return None
         for name in cost.keys() & self.names:
-            limit = limits.by_name[name]
-            if limit.level(image[limit.tk], now_ms) < limit.least and not self._count_ready(now_ms).get(name):
+            limit, settled = limits.by_name[name], self.see(now_ms) or image
+            if limit.level(settled[limit.tk], now_ms) < limit.least and not self._count_ready(now_ms).get(name):
                 return None
-        lot = Lot(level, image, now_ms, {}, now_ms)
+        lot = self._looked
+        if lot is None or lot.image is not image:
+            lot = self._looked = Lot(level, image, now_ms, {}, now_ms)
+        lot.now_ms = now_ms  # as of which it is owed what leases use of it after all
         return Taken(self, ((lot, lot.left, lot.left),))
 
     def _take_from(self, lot: Lot, cost: Mapping[str, int]) -> dict[str, int] | None:
@@ -242,15 +248,13 @@ class HeldBucket:
         left = add_up([lot.left for lot in self.lots])
         self.is_low = self.is_low or any(left.get(name, 0) < least for name, least in self._low.items())
         self._grants += 1
-        return Taken(self, places or [(self.lots[-1], {}, self.lots[-1].left)])
+        return Taken(self, places)
 
     def put_back(self, taken: Taken) -> None:
         """Undo `take`."""
         with self._lock:
-            self._grants -= any(lot.advances for lot, _, _ in taken.places)
+            self._grants -= 1
             for lot, mine, left in taken.places:
-                if not mine:
-                    continue
                 if lot.left is left and lot in self.lots:
                     lot.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
                 else:
@@ -299,10 +303,14 @@ class HeldBucket:
         with self._lock:
             if self.is_writing:
                 return []
-            found, self._corrections, self._open, self._grants = self._corrections, [], {}, 0
+            found, self._corrections, self._open = self._corrections, [], {}
             for correction in found:
                 correction.settled = True
-            return [(each, part) for each in found for part in settlements(self.home, [each])]
+            parts = [(each, part) for each in found for part in settlements(self.home, [each])]
+            if parts:  # which count the grants as well
+                parts[0] = (parts[0][0], parts[0][1]._replace(changes=self._grants))
+                self._grants = 0
+            return parts
 
     @property
     def is_idle(self) -> bool:
@@ -329,30 +337,34 @@ class HeldBucket:
 
     # Writing: `Engine` decides by `draft`, commits, and has `learn` called; one at a time, between `begin` and `end`.
 
-    def begin(self, scope: object) -> bool:
-        """Begin to write in an event loop, or in threads; return False if somebody else is writing."""
+    def begin(self, scope: object) -> WriteUnderWay | None:
+        """Begin to write in an event loop, or in threads; return None if somebody else is writing."""
         with self._lock:
             if self._write is not None and has_ended(self._write.scope):  # in a loop that was closed meanwhile
-                self.end()
+                self.end(self._write)
                 self.is_refilling = False
             if self._write is not None:
-                return False
+                return None
             self._write = WriteUnderWay(scope)
             self._held.schedule(self)
-            return True
+            return self._write
 
-    def end(self) -> None:
-        """End writing. What was sent and not confirmed is not written again, as it may have been: it is lost."""
+    def end(self, write: WriteUnderWay) -> None:
+        """End a write, unless that has happened: in a child process, or where its event loop was closed before.
+
+        What was sent and not confirmed is not written again, as it may have been: it is lost.
+        """
         with self._lock:
-            write, self._write = self._write, None
-            if write is None:  # forgotten, in a child process
+            if write is not self._write:
                 return
+            self._write = None
             for correction in write.corrections if write.sent else ():
                 correction.lost = correction.settled = True
                 self._held.count_lost(self.home.level, correction.delta)
             if not write.sent:
                 self._corrections = [*write.corrections, *self._corrections]
                 self._grants += write.grants
+                self._held.schedule(self)
 
     def draft(self, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
         """Choose who is served by the next write, and what it draws and settles besides.

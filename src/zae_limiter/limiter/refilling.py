@@ -223,15 +223,20 @@ def settle_all(
 def settlements(home: LevelShard, corrections: Sequence[Correction]) -> list[SettlementPart]:
     """Return corrections as parts of settlements, by the draws that they belong to.
 
-    Of many draws the oldest stands for those after it: then less counts of what is given back, and what is owed is owed
-    as of the newest.
+    Of many draws the oldest stands for those after it in what is given back, so that less of it counts, and the last of
+    them in what is owed. One is not set off against the other: what is given back may be worth nothing by now.
     """
     found = sorted(corrections, key=lambda each: each.lot.now_ms)
     together = max(1, len(found) - _MOST_CHARGES + 1)
+    deltas: list[tuple[Lot, Mapping[str, int]]] = [(each.lot, each.delta) for each in found]
+    if together > 1:
+        older = [(name, amount) for each in found[:together] for name, amount in each.delta.items()]
+        back = add_up([{name: amount} for name, amount in older if amount < 0])
+        owed = add_up([{name: amount} for name, amount in older if amount > 0])
+        deltas[:together] = [(found[0].lot, back), (found[together - 1].lot, owed)]
     parts = []
-    for group in [found[:together], *([each] for each in found[together:])] if found else ():
-        delta = {name: amount for name, amount in add_up([each.delta for each in group]).items() if amount}
-        charge = group[0].lot.charge()._replace(instant_ms=group[-1].lot.now_ms)
+    for lot, amounts in deltas:
+        delta = {name: amount for name, amount in amounts.items() if amount}
         if delta:
-            parts.append(SettlementPart(LevelShard(group[0].lot.level, home.seen), delta, charge, changes=0))
+            parts.append(SettlementPart(LevelShard(lot.level, home.seen), delta, lot.charge(), changes=0))
     return parts
