@@ -122,9 +122,25 @@ def test_what_no_entry_can_hold_is_refused_without_a_look_at_the_borders(monkeyp
     def look(*_: object) -> None:
         raise AssertionError("it looks at a border")
 
-    monkeypatch.setattr(borders, "next_change", look)
+    monkeypatch.setattr(borders, "_next_border", look)
     assert wait_across(Scheduled(limit, 0.5), held, 57_001, now_ms, now_ms) == FOR_EVER
     assert wait_across(Scheduled(limit), held, 107_001, now_ms, now_ms) == FOR_EVER
+
+
+def test_what_fits_at_some_time_is_not_told_as_never_however_far_that_is() -> None:
+    """A wait across too many borders is told as long as they last, so that it is asked again."""
+    entries = [
+        ScheduleEntry("* * 1 * *", capacity=1_000, refill_amount=1_000),
+        ScheduleEntry("0-29 * * * *", scale=0.5),
+    ]
+    limit = Limit.per_second("rps", 10).with_schedule(entries)
+    now_ms, waits = ms("2026-11-02T12:00"), []
+    while limit.in_force(now_ms).capacity < 100:
+        held = (ShardBalance(Rule.of(limit.in_force(now_ms)), 5_000, now_ms),)
+        waits.append(wait_across(Scheduled(limit), held, 100_000, now_ms, now_ms))
+        now_ms += waits[-1]
+    assert len(waits) == 2
+    assert ms("2026-12-01T00:00") < now_ms < ms("2026-12-01T00:01")
 
 
 def test_texts_and_records() -> None:

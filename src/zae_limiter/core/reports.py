@@ -252,11 +252,11 @@ class PrefetchStats:
     held: int = 0
     """Tokens that are held at the moment, of all limits."""
     granted: int = 0
-    """Grants of a level from tokens that were held."""
+    """Grants of a level without a write of their own."""
     returned: int = 0
     """Tokens that were given back unused."""
     spared_writes: int = 0
-    """Writes that these grants would have cost more than drawing their tokens did."""
+    """Writes that these grants would have cost beyond those that were made for them."""
     lost: int = 0
     """Corrections that could not be written."""
 

@@ -1,0 +1,161 @@
+"""Prefetch: what becomes of corrections and of grants that are counted, whatever happens around their write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
+from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
+from zae_limiter.limiter.coalescer import PendingCharge
+from zae_limiter.limiter.held_bucket import HeldBucket
+from zae_limiter.limiter.prefetching import Prefetcher
+from zae_limiter.stores.memory import MemoryStore
+
+
+def prefetcher_of(client: Client) -> Prefetcher:
+    prefetcher = client.limiter._inner._prefetcher
+    assert prefetcher is not None
+    return prefetcher
+
+
+def only_bucket(client: Client) -> HeldBucket:
+    (bucket,) = prefetcher_of(client).held.active()
+    return bucket
+
+
+def count_grants(client: Client) -> int:
+    """Take one token after the other at one instant, until there is none."""
+    granted = 0
+    try:
+        while True:
+            client.take().exit()
+            granted += 1
+    except RateLimitExceeded:
+        return granted
+
+
+@pytest.mark.parametrize("leases", [3, 10])
+def test_a_debt_is_not_paid_by_give_backs_that_are_worth_nothing(leases: int) -> None:
+    """Of leases of long ago: the bucket has been full since. They are corrected by the same write as the debt."""
+    left = []
+    for prefetch in (0.0, 0.5):
+        client = Client(RPS, prefetch=prefetch)
+        old = []
+        for _ in range(leases):  # each of another draw
+            client.heat()
+            old.append(client.take({"rps": 100}))
+            client.clock.advance_ms(600)
+        client.heat()
+        client.limiter.flush()
+        client.clock.advance_ms(2_000)  # it is full
+        client.heat()
+        new, others = client.take(), []
+        for _ in range(4):
+            client.heat()
+            client.limiter.flush()
+            others.append(client.take({"rps": 2}))
+        new.adjust(rps=100 * leases)
+        for lease in old:
+            lease.release(rps=100)
+        for lease in others:
+            lease.release(rps=1)
+        for lease in (*old, *others, new):
+            lease.exit()
+        client.limiter.flush()
+        left.append(count_grants(client))
+    assert left[1] <= left[0] <= 1_000 - 100 * leases
+
+
+def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
+    client = Client(Limit.per_hour("rps", 100))
+    client.heat()
+    lease = client.take({"rps": 5})
+    client.limiter.flush()
+    client.take({"rps": 60}, exact=True).exit()
+    lease.adjust(rps=50)
+    lease.exit()
+    bucket, prefetcher = only_bucket(client), prefetcher_of(client)
+    write = bucket.begin(object())
+    assert write is not None
+    too_much = PendingCharge[object]({"rps": 10**9}, prefetcher.engine.begin())
+    assert bucket.draft([too_much], client.clock.now_ms()) is None  # type: ignore[list-item]  # what it is granted
+    client.clock.advance_ms(501)
+    assert prefetcher.keep_up() is None, "the corrections are in hand"
+    bucket.end(write)
+    assert prefetcher._due_ms <= client.clock.now_ms()
+    prefetcher.keep_up()
+    assert lease.settled
+
+
+def test_a_write_is_ended_once() -> None:
+    """By whoever takes over from a closed event loop; what is left of the loop comes later."""
+    client = Client(RPS)
+    client.heat()
+    bucket, loop = only_bucket(client), asyncio.new_event_loop()
+    stale = bucket.begin(loop)
+    assert stale is not None
+    assert bucket.begin(object()) is None
+    loop.close()
+    write = bucket.begin(object())
+    assert write is not None
+    bucket.end(stale)
+    assert bucket.is_writing
+    bucket.end(write)
+    assert not bucket.is_writing
+
+
+async def ask_beside_the_housekeeper() -> tuple[int, int]:
+    """Return how many grants there were, and how many the usage has counted."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    shared, granted = MemoryStore(loop), 0
+    await Repository(shared).set_system_defaults([RPS])
+    limiter = RateLimiter(Repository(Distant(shared, random.Random(1))), prefetch=0.5)
+    assert limiter._prefetcher is not None
+
+    async def ask(times: int) -> None:
+        nonlocal granted
+        for _ in range(times):
+            async with limiter.acquire(KEY, MODEL, {"rps": 1}):
+                granted += 1
+            await asyncio.sleep(0.001)
+
+    for _ in range(8):
+        await ask(100)
+        later_ms = shared.clock.now_ms() + 10_000
+        await asyncio.gather(limiter._prefetcher.flush(due_ms=later_ms), ask(20))
+    await limiter.close()
+    ((snapshot,), _) = await Repository(shared).get_usage_snapshots(KEY, window_type="hourly")
+    assert snapshot.counters == {"rps": granted}
+    return granted, snapshot.total_events
+
+
+def test_grants_beside_the_write_of_the_housekeeper_are_counted() -> None:
+    granted, counted = run_virtually(ask_beside_the_housekeeper())
+    assert counted == granted
+
+
+def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
+    client, cost = Client(RPS), {"rps": 1, "tpm": 0}
+    client.limiter.create_entity("org")
+    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
+    client.limiter.set_limits("org", [Limit.per_minute("tpm", 1_000)])
+    client.heat(cost=cost)
+    lease = client.take(cost)
+    lease.adjust(tpm=5_000)
+    lease.exit()
+    assert client.limiter.available("org", MODEL) == {"tpm": -4_000}
+    org = next(each for each in prefetcher_of(client).held.active() if "tpm" in each.names)
+    assert org.take(cost, client.clock.now_ms()) is None
+
+
+def test_what_is_available_is_never_above_the_capacity() -> None:
+    client = Client(RPS)
+    client.heat()
+    client.clock.advance_ms(300)
+    assert client.held > 0
+    assert client.limiter.available(KEY, MODEL) == {"rps": 1_000}
