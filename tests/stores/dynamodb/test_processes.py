@@ -17,7 +17,7 @@ from tests.support.aws import engine
 from zae_limiter import Limit, SyncRepository
 
 PROCESSES = 8
-SECONDS = 10
+SECONDS = 6
 LIMIT = Limit.per_second("rps", 50, burst=25)
 
 CLIENT = """

@@ -23,7 +23,7 @@ from zae_limiter.records.charging import LAG_MS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ALONE_SECONDS = 10
+ALONE_SECONDS = 6
 CASCADE_SECONDS = 3
 ORG = LIMIT
 KEY = Limit.per_second("rps", 30, burst=10)
