@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zae_limiter.records.algebra import Image
 
 LIMIT = Limit.per_second("rps", 1_000)
-SECONDS = 15
+SECONDS = 20
 PREFETCH = 0.5
 
 

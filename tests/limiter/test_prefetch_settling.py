@@ -9,7 +9,7 @@ import pytest
 
 from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
-from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
+from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.limiter.coalescer import PendingCharge
 from zae_limiter.limiter.held_bucket import HeldBucket
 from zae_limiter.limiter.prefetching import Prefetcher
@@ -153,9 +153,56 @@ def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
     assert org.take(cost, client.clock.now_ms()) is None
 
 
-def test_what_is_available_is_never_above_the_capacity() -> None:
+def test_what_a_lease_owes_is_not_set_off_against_what_another_one_gives_back() -> None:
+    """Both have taken from one draw; the bucket has been full since, so that what is given back is worth nothing."""
+    left = []
+    for prefetch in (0.0, 0.5):
+        client = Client(RPS, prefetch=prefetch)
+        client.heat()
+        owes, returns = client.take({"rps": 10}), client.take({"rps": 10})
+        client.clock.advance_ms(2_000)
+        client.limiter.flush()
+        client.take({"rps": 500}, exact=True).exit()
+        owes.adjust(rps=10)
+        returns.release(rps=10)
+        owes.exit()
+        returns.exit()
+        client.limiter.flush()
+        left.append(client.limiter.available(KEY, MODEL))
+    assert left == [{"rps": 490}] * 2
+
+
+def test_a_look_with_an_older_instant_owes_as_of_the_newest() -> None:
+    client, cost = Client(RPS), {"rps": 1}
+    client.limiter.create_entity("org")
+    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
+    client.limiter.set_limits("org", [Limit.per_second("tpm", 1_000)])
+    client.heat(cost=cost)
+    lease = client.take(cost)
+    lease.adjust(tpm=1_000)
+    lease.exit()
+    org = next(each for each in prefetcher_of(client).held.active() if "tpm" in each.names)
+    assert org.take(cost, client.clock.now_ms() - 200) is not None
+    client.limiter.flush()
+    assert client.limiter.available("org", MODEL) == {"tpm": 0}
+
+
+def test_limits_that_are_gone_by_the_time_of_the_grant_have_nothing_taken_of_them() -> None:
+    client = Client(RPS)
+    client.heat()
+    bucket = only_bucket(client)
+    taken = bucket._take_across({"gone": 1_000}, client.clock.now_ms())
+    assert taken is not None
+    taken.settle({"gone": 5_000})
+    taken.undo()
+    assert taken.is_settled
+
+
+def test_what_is_available_or_asked_for_at_once_is_never_above_the_capacity() -> None:
     client = Client(RPS)
     client.heat()
     client.clock.advance_ms(300)
     assert client.held > 0
     assert client.limiter.available(KEY, MODEL) == {"rps": 1_000}
+    with pytest.raises(CapacityExceeded):
+        client.take({"rps": 1_001})

@@ -167,10 +167,10 @@ class HeldBucket:
     def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Take ``cost`` of the tokens that are held; return None if that is not all there, or callers are waiting."""
         under_way = self._write
-        for name, need in cost.items():  # as `takes`
+        for name, need in cost.items():
             if need and name in self.names:
                 break
-        else:
+        else:  # it takes nothing of the bucket
             return self._look(cost, now_ms)
         if not self.lots or (under_way is not None and under_way.awaited):
             return None
@@ -186,10 +186,6 @@ class HeldBucket:
                 elif not lot.is_over(now_ms):
                     break
             return self._take_across(cost, now_ms)
-
-    def takes(self, cost: Mapping[str, int]) -> bool:
-        """Return whether a cost takes anything of the bucket."""
-        return any(need and name in self.names for name, need in cost.items())
 
     def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Grant a cost that takes nothing, if no limit that it names is in debt.
@@ -208,9 +204,9 @@ class HeldBucket:
             if limit.level(settled[limit.tk], now_ms) < limit.least and not self._count_ready(now_ms).get(name):
                 return None
         lot = self._looked
-        if lot is None or lot.image is not image:
+        if lot is None or lot.image is not image or lot.level is not level:
             lot = self._looked = Lot(level, image, now_ms, {}, now_ms)
-        lot.now_ms = now_ms  # as of which it is owed what leases use of it after all
+        lot.now_ms = max(lot.now_ms, now_ms)  # as of which it is owed what leases use of it after all
         return Taken(self, ((lot, lot.left, lot.left),))
 
     def _take_from(self, lot: Lot, cost: Mapping[str, int]) -> dict[str, int] | None:
@@ -247,6 +243,8 @@ class HeldBucket:
                 places.append((lot, mine, lot.left))
         left = add_up([lot.left for lot in self.lots])
         self.is_low = self.is_low or any(left.get(name, 0) < least for name, least in self._low.items())
+        if not places:  # of limits that have changed while it was written
+            return Taken(self, ((self.lots[-1], {}, self.lots[-1].left),))
         self._grants += 1
         return Taken(self, places)
 
@@ -284,7 +282,7 @@ class HeldBucket:
                 found = self._open[lot] = Correction(lot, self._held.now_ms() + self._held.keep_ms)
                 self._corrections.append(found)
                 self._held.schedule(self)
-            found.delta = add_up([found.delta, delta])
+            found.add(delta)
             return found
 
     def end_lots(self, now_ms: int | None = None) -> None:
@@ -307,9 +305,10 @@ class HeldBucket:
             for correction in found:
                 correction.settled = True
             parts = [(each, part) for each in found for part in settlements(self.home, [each])]
-            if parts:  # which count the grants as well
-                parts[0] = (parts[0][0], parts[0][1]._replace(changes=self._grants))
-                self._grants = 0
+            for place, (each, part) in enumerate(parts):  # the first that can counts the grants as well
+                if not part.is_split:
+                    parts[place], self._grants = (each, part._replace(changes=self._grants)), 0
+                    break
             return parts
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.advance import Rest
 from ..records.settlement import Charge
 from .chain import Holding
+from .planning import add_up
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -68,16 +69,30 @@ class Lot:
 
 
 class Correction:
-    """What is to be settled of one lot. ``settled`` says that it was; ``lost`` that it cannot be any more."""
+    """What is to be settled of one lot. ``settled`` says that it was; ``lost`` that it cannot be any more.
 
-    __slots__ = ("delta", "due_ms", "lost", "lot", "settled")
+    What is given ``back`` is not set off against what is ``owed``: it may be worth nothing by now.
+    """
+
+    __slots__ = ("back", "due_ms", "lost", "lot", "owed", "settled")
 
     def __init__(self, lot: Lot, due_ms: int) -> None:
         self.lot = lot
         self.due_ms = due_ms
         """When it is written at the latest."""
-        self.delta: dict[str, int] = {}
+        self.back: dict[str, int] = {}
+        self.owed: dict[str, int] = {}
         self.settled = self.lost = False
+
+    def add(self, delta: Mapping[str, int]) -> None:
+        """Add what is to be corrected of one lease, or returned: below zero."""
+        self.back = add_up([self.back, {name: amount for name, amount in delta.items() if amount < 0}])
+        self.owed = add_up([self.owed, {name: amount for name, amount in delta.items() if amount > 0}])
+
+    @property
+    def delta(self) -> dict[str, int]:
+        """What it is all together."""
+        return add_up([self.back, self.owed])
 
 
 class WriteUnderWay:

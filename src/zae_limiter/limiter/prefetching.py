@@ -214,7 +214,7 @@ class Prefetcher:
         if taken is not None:
             self._refill_if_low(bucket)
             return taken
-        if not (bucket.is_hot or bucket.lots) or not bucket.takes(cost):
+        if not (bucket.is_hot or bucket.lots) or not any(cost.get(name) for name in bucket.names):
             return None
         try:
             grant = await self.engine.take(bucket.chain, cost, now_ms, deadline)

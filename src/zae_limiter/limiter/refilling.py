@@ -33,6 +33,8 @@ _MOST_CHARGES = 4
 """The corrections of so many draws are written apart by one write; those of older ones count as of the oldest."""
 _SCARCE = 2
 """Tokens are scarce where a bucket has less than so many times what this process wants of them."""
+_CAUTION = 0.8
+"""By so many standard deviations less is drawn then than is usually asked for."""
 _CROWDED = 0.7
 """So many writes of others are to be expected in a moment, for a draw to be decided as if there had been one."""
 
@@ -134,7 +136,7 @@ class Wanted(NamedTuple):
             # less, so that none of them expire here while others want them.
             spread = (usual * demand.usual_cost(name)) ** 0.5
             is_scarce = level < _SCARCE * (usual + spread)
-            want = usual + (-spread if is_scarce else spread) - self.left.get(name, 0)
+            want = usual + (-_CAUTION * spread if is_scarce else spread) - self.left.get(name, 0)
             if want >= 1:
                 wanted[name] = want
                 share = min(share, choose_advance(int(want), level, self._ahead(limits, name)) / want)
@@ -170,9 +172,12 @@ def choose_charges(
     least, balances = level.least(after), bucket.reading([(level, after)], now_ms).balances
     spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
     held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
+    most = {limit.name: limit.capacity * MILLI for limit in level.limits}
     chosen = []
     for charge in pending:
         needs = {name: need for name, need in charge.cost.items() if name in names}
+        if any(need > most[name] for name, need in needs.items()):
+            continue
         if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
             chosen.append(charge)
             held |= {name: held[name] - need for name, need in needs.items()}
@@ -224,19 +229,14 @@ def settlements(home: LevelShard, corrections: Sequence[Correction]) -> list[Set
     """Return corrections as parts of settlements, by the draws that they belong to.
 
     Of many draws the oldest stands for those after it in what is given back, so that less of it counts, and the last of
-    them in what is owed. One is not set off against the other: what is given back may be worth nothing by now.
+    them in what is owed.
     """
     found = sorted(corrections, key=lambda each: each.lot.now_ms)
     together = max(1, len(found) - _MOST_CHARGES + 1)
-    deltas: list[tuple[Lot, Mapping[str, int]]] = [(each.lot, each.delta) for each in found]
-    if together > 1:
-        older = [(name, amount) for each in found[:together] for name, amount in each.delta.items()]
-        back = add_up([{name: amount} for name, amount in older if amount < 0])
-        owed = add_up([{name: amount} for name, amount in older if amount > 0])
-        deltas[:together] = [(found[0].lot, back), (found[together - 1].lot, owed)]
     parts = []
-    for lot, amounts in deltas:
-        delta = {name: amount for name, amount in amounts.items() if amount}
-        if delta:
-            parts.append(SettlementPart(LevelShard(lot.level, home.seen), delta, lot.charge(), changes=0))
+    for group in [found[:together], *([each] for each in found[together:])] if found else ():
+        back, owed = add_up([each.back for each in group]), add_up([each.owed for each in group])
+        for lot, delta in ((group[0].lot, back), (group[-1].lot, owed)):
+            if delta:
+                parts.append(SettlementPart(LevelShard(lot.level, home.seen), delta, lot.charge(), changes=0))
     return parts
