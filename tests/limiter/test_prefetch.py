@@ -51,6 +51,13 @@ class Client:
         if limits:
             self.limiter.set_system_defaults(limits)
 
+    def join_organisation(self, *limits: Limit) -> None:
+        """Put the key below an organisation with limits of its own."""
+        self.limiter.create_entity("org")
+        self.limiter.create_entity(KEY, parent_id="org", cascade=True)
+        if limits:
+            self.limiter.set_limits("org", limits)
+
     def take(self, cost: Mapping[str, int] | None = None, entity: str = KEY, **options: Any) -> Any:
         lease = self.limiter.acquire(entity, MODEL, cost or {"rps": 1}, **options)
         lease.enter()
@@ -195,9 +202,7 @@ def test_keys_below_one_organisation_share_its_tokens() -> None:
 
 def test_a_level_that_refuses_leaves_the_others_as_they_were_and_tells_all() -> None:
     client = Client(RPS)
-    client.limiter.create_entity("org")
-    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
-    client.limiter.set_limits("org", [Limit.per_hour("rps", 31)])
+    client.join_organisation(Limit.per_hour("rps", 31))
     client.heat()
     client.limiter.flush()
     available = client.limiter.available("org", MODEL), client.limiter.available(KEY, MODEL)

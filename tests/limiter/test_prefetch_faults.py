@@ -231,9 +231,7 @@ def test_a_cost_of_nothing_is_looked_at_by_the_write_that_draws() -> None:
 @pytest.mark.parametrize("cost", [{"rps": 1}, {"rps": 1, "tpm": 0}])
 def test_a_level_that_nothing_is_taken_of_is_looked_at_now_and_then(cost: dict[str, int]) -> None:
     client = Client(RPS)
-    client.limiter.create_entity("org")
-    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
-    client.limiter.set_limits("org", [Limit.per_minute("tpm", 1_000)])
+    client.join_organisation(Limit.per_minute("tpm", 1_000))
     client.heat(cost=cost)
     before = client.store.commits
     for _ in range(200):
@@ -272,9 +270,7 @@ def test_a_window_of_first_use_is_told() -> None:
 
 def test_what_another_level_refuses_is_not_counted_as_granted() -> None:
     client = Client(RPS)
-    client.limiter.create_entity("org")
-    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
-    client.limiter.set_limits("org", [Limit.per_hour("rps", 31)])
+    client.join_organisation(Limit.per_hour("rps", 31))
     client.heat()
     client.take()
     before = client.limiter.repository.get_backend_stats().prefetch.granted

@@ -141,9 +141,7 @@ def test_grants_beside_the_write_of_the_housekeeper_are_counted() -> None:
 
 def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
     client, cost = Client(RPS), {"rps": 1, "tpm": 0}
-    client.limiter.create_entity("org")
-    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
-    client.limiter.set_limits("org", [Limit.per_minute("tpm", 1_000)])
+    client.join_organisation(Limit.per_minute("tpm", 1_000))
     client.heat(cost=cost)
     lease = client.take(cost)
     lease.adjust(tpm=5_000)
@@ -174,9 +172,7 @@ def test_what_a_lease_owes_is_not_set_off_against_what_another_one_gives_back() 
 
 def test_a_look_with_an_older_instant_owes_as_of_the_newest() -> None:
     client, cost = Client(RPS), {"rps": 1}
-    client.limiter.create_entity("org")
-    client.limiter.create_entity(KEY, parent_id="org", cascade=True)
-    client.limiter.set_limits("org", [Limit.per_second("tpm", 1_000)])
+    client.join_organisation(Limit.per_second("tpm", 1_000))
     client.heat(cost=cost)
     lease = client.take(cost)
     lease.adjust(tpm=1_000)
@@ -206,3 +202,15 @@ def test_what_is_available_or_asked_for_at_once_is_never_above_the_capacity() ->
     assert client.limiter.available(KEY, MODEL) == {"rps": 1_000}
     with pytest.raises(CapacityExceeded):
         client.take({"rps": 1_001})
+
+
+def test_all_tokens_of_a_draw_go_back_when_it_is_as_old_as_they_are_kept() -> None:
+    client = Client(Limit.per_second("rps", 100))
+    client.heat()
+    (lot,) = only_bucket(client).lots[-1:]
+    drawn_ms = min(advance.drawn_ms for advance in lot.advances.values())
+    assert lot.until_ms == drawn_ms + 500
+    assert lot.ready("rps", lot.until_ms) > 0
+    assert lot.ready("rps", lot.until_ms + 1) == 0
+    client.clock.advance_ms(lot.until_ms + 1 - client.clock.now_ms())
+    assert client.held == 0

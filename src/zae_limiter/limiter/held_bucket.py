@@ -431,7 +431,7 @@ class HeldBucket:
 
     @property
     def _may_have_more(self) -> bool:
-        """Whether the bucket has tokens besides that are not drawn in advance: in other shards, or as credits."""
+        """Return whether the bucket has tokens that are not drawn in advance: in other shards, or as credits."""
         image = self.home.seen.image
         return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
 

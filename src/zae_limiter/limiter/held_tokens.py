@@ -91,7 +91,7 @@ class Correction:
 
     @property
     def delta(self) -> dict[str, int]:
-        """What it is all together."""
+        """Return both together."""
         return add_up([self.back, self.owed])
 
 
