@@ -14,7 +14,7 @@ PIP := pip install --quiet --disable-pip-version-check
 export PIP_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-reference test-pythons check lint types layers bench plots picture docs environments clean
+.PHONY: demo test test-fast attack test-reference test-pythons check lint types layers bench plots picture docs environments clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/zae-limiter demo
@@ -34,6 +34,10 @@ FAST := core records limiter repository runtime sync telemetry kv stores/memory 
 test-fast: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -m "not alone" -k "not redis and not dynamodb" --hypothesis-profile=fast --numprocesses=2 \
 		$(addprefix tests/,$(FAST))
+
+# The generated attacks with 10,000 requests for each framework, server and store, instead of 500.
+attack: $(VENV)/.dev
+	ZAE_ATTACK_REQUESTS=10000 $(VENV)/bin/python -m pytest -m attack --numprocesses=2 $$(grep -rl --include='*.py' 'mark\.attack' tests)
 
 # Beside version 0.17 and older ones, each in an environment of its own.
 test-reference: $(VENV)/.dev $(REFERENCE)/.ready $(addsuffix /.ready,$(OLD)) $(AWS)/.ready

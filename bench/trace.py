@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
@@ -120,12 +121,18 @@ MODES = ("blocking", "async")
 SCENARIOS = (
     *(Scenario("memory", mode, "steady", limits) for limits in (1, 2) for mode in MODES),
     *(Scenario("memory", mode, "refused") for mode in MODES),
+    *(Scenario("memory", mode, end, 2) for end in ("settled", "failed") for mode in MODES),
+    Scenario("memory", "blocking", "settled", 2, depth=3),
     Scenario("memory", "blocking", "cold"),
     Scenario("sqlite", "blocking", "steady"),
+    Scenario("sqlite", "blocking", "settled", 2),
     *(Scenario("redis", mode, "steady", depth=depth) for depth in (1, 2) for mode in MODES),
     *(Scenario("redis", mode, "race that ends in a refusal") for mode in MODES),
+    *(Scenario("redis", mode, end, 2) for end in ("settled", "failed") for mode in MODES),
+    Scenario("redis", "blocking", "settled", 2, depth=3),
     Scenario("redis", "blocking", "cold"),
     Scenario("dynamodb", "blocking", "steady"),
+    Scenario("dynamodb", "blocking", "settled", 2),
     Scenario("dynamodb", "blocking", "cold"),
     *(Scenario("dynamodb", "blocking", "race that ends in a refusal", depth=depth) for depth in (1, 2)),
 )
@@ -147,28 +154,43 @@ class Client:
         result = getattr(self._limiter, method)(*arguments, **named)
         return self._runner.run(result) if asyncio.iscoroutine(result) else result
 
-    def take(self, entity: str, cost: dict[str, int]) -> Trace:
-        """Acquire, leave at once, and return the calls that it took."""
+    def take(self, entity: str, cost: dict[str, int], end: str = "") -> Trace:
+        """Acquire, end the lease, and return the calls that it took.
+
+        ``end`` says how: "" at once, "settled" with less used than was reserved, "failed" with an exception.
+        """
         recorder = Recorder()
         take = self._take_blocking if isinstance(self._limiter, SyncRateLimiter) else self._take_async
         outcome = "granted"
         try:
-            take(recorder, entity, cost)
+            take(recorder, entity, cost, end)
         except RateLimitExceeded:
             outcome = "refused"
+        except CallFailed:
+            pass
         return Trace(tuple(recorder.calls), outcome)
 
-    def _take_blocking(self, recorder: Recorder, entity: str, cost: dict[str, int]) -> None:
-        with recorder, self._limiter.acquire(entity, RESOURCE, cost):
-            pass
+    def _take_blocking(self, recorder: Recorder, entity: str, cost: dict[str, int], end: str) -> None:
+        with recorder, self._limiter.acquire(entity, RESOURCE, cost) as lease:
+            if end == "settled":
+                lease.adjust(dict.fromkeys(cost, -1))
+            elif end:
+                raise CallFailed
 
-    def _take_async(self, recorder: Recorder, entity: str, cost: dict[str, int]) -> None:
+    def _take_async(self, recorder: Recorder, entity: str, cost: dict[str, int], end: str) -> None:
         async def take() -> None:
             with recorder:
-                async with self._limiter.acquire(entity, RESOURCE, cost):
-                    pass
+                async with self._limiter.acquire(entity, RESOURCE, cost) as lease:
+                    if end == "settled":
+                        await lease.adjust(dict.fromkeys(cost, -1))
+                    elif end:
+                        raise CallFailed
 
         self._runner.run(take())
+
+
+class CallFailed(Exception):
+    """The error of a call that fails."""
 
 
 class Place(NamedTuple):
@@ -262,6 +284,13 @@ def _steady(stage: Stage) -> list[Trace]:
     return [client.take(entity, stage.cost) for _ in range(WARM_UP + ROUNDS)][WARM_UP:]
 
 
+def _ended(stage: Stage, end: str) -> list[Trace]:
+    """The same, with something to settle when the lease ends."""
+    client, (entity, _) = stage.client(), stage.entities()
+    cost = dict.fromkeys(stage.cost, 2)
+    return [client.take(entity, cost, end) for _ in range(WARM_UP + ROUNDS)][WARM_UP:]
+
+
 def _cold(stage: Stage) -> list[Trace]:
     """The first acquire of a process, of an entity that never had a bucket."""
     return [stage.client().take(stage.entities()[0], stage.cost) for _ in range(ROUNDS)]
@@ -289,6 +318,8 @@ def _race(stage: Stage) -> list[Trace]:
 
 SITUATIONS: dict[str, Callable[[Stage], list[Trace]]] = {
     "steady": _steady,
+    "settled": partial(_ended, end="settled"),
+    "failed": partial(_ended, end="failed"),
     "cold": _cold,
     "refused": _refused,
     "race that ends in a refusal": _race,

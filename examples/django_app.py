@@ -58,14 +58,14 @@ def health(request: HttpRequest) -> JsonResponse:
 def summary(request: HttpRequest) -> JsonResponse:
     """For WSGI: the first three words; every word that had to be read is charged."""
     words = _words(request)
-    lease_of(request).adjust(words=len(words) - ESTIMATE)
+    lease_of(request).settle(words=len(words))
     return _summarised(words)
 
 
 async def summary_async(request: HttpRequest) -> JsonResponse:
     """The same for ASGI, where a lease is awaited."""
     words = _words(request)
-    await lease_of(request).adjust(words=len(words) - ESTIMATE)
+    await lease_of(request).settle(words=len(words))
     return _summarised(words)
 
 

@@ -64,5 +64,5 @@ def login() -> tuple[dict[str, str], int]:
 def summary() -> dict[str, object]:
     """The first three words; every word that had to be read is charged."""
     words = str(request.get_json()["text"]).split()
-    lease_of(request).adjust(words=len(words) - ESTIMATE)
+    lease_of(request).settle(words=len(words))
     return {"summary": " ".join(words[:3]), "words": len(words)}

@@ -51,7 +51,7 @@ OPTIONAL = {
 
 PRIVATE_USES = {
     ("runtime.aio", "_asyncio_future_blocking"): "how asyncio's futures and tasks talk to each other",
-    ("stores.redis.nodes", "_sock"): "redis-py tells its socket in no other way",
+    ("stores.redis.wires", "_sock"): "redis-py tells its socket in no other way",
     ("stores.redis.pipeline", "_writer"): "redis-py tells its transport in no other way",
     (
         "stores.memory",

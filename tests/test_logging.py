@@ -44,8 +44,10 @@ from zae_limiter.runtime.blocking import run
 from zae_limiter.runtime.housekeeper import Housekeeper
 from zae_limiter.stores.dynamodb.credentials import CredentialSource
 from zae_limiter.stores.memory import MemoryStore
-from zae_limiter.stores.redis.settings import parse
+from zae_limiter.stores.redis.links import LinkOpener
+from zae_limiter.stores.redis.settings import Address, parse
 from zae_limiter.stores.redis.store import open_redis
+from zae_limiter.stores.redis.wires import BlockingWire
 from zae_limiter.stores.server_clock import ServerClock
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 from zae_limiter.web import Proxies, Rule
@@ -132,6 +134,12 @@ def replaced_file() -> None:
                     path.unlink(missing_ok=True)
 
 
+def evicting_server() -> None:
+    opener = LinkOpener(BlockingWire(), {}, 1.0, "redis")
+    for policy in ("noeviction", "allkeys-lru", "allkeys-lru"):
+        opener.note_eviction(Address("127.0.0.1", 6379), policy)
+
+
 def lost_settlement() -> None:
     shaky = Shaky()
     with shaky.limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 100}, LIMITS) as lease:
@@ -181,6 +189,16 @@ def unrecorded_alert() -> None:
     limiter = SyncRateLimiter(SyncRepository(Forgetful(MemoryStore(), free_atomic_commit=False)))
     with limiter.acquire("key-1", "gpt-4", {"tpm": 80}, [Limit.per_minute("tpm", 100, alerts=(0.8,))]):
         pass
+
+
+def uncharged_parent() -> None:
+    with SyncRateLimiter("memory://") as limiter:
+        limiter.create_entity("org")
+        limiter.create_entity("key-1", parent_id="org", cascade=True)
+        limiter.set_limits("org", [Limit.per_minute("tpm", 100)])
+        limiter.set_limits("key-1", [Limit.per_minute("tokens", 100)])
+        with limiter.acquire("key-1", "gpt-4", {"tokens": 1}):
+            pass
 
 
 def lost_response() -> None:
@@ -284,6 +302,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
         ["store.unavailable", "breaker.opened", "store.available", "breaker.closed"],
     ),
     "replaced file": (replaced_file, ["store.replaced", "store.unavailable"]),
+    "evicting server": (evicting_server, ["store.evicts"]),
     "lost settlement": (lost_settlement, ["lease.settlement_lost"]),
     "lost return": (lost_return, ["lease.return_lost"]),
     "cut return": (cut_return, ["lease.return_cut"]),
@@ -292,6 +311,7 @@ HAPPENINGS: dict[str, tuple[Callable[[], None], list[str]]] = {
     "exceeded soft limit": (exceeded_soft_limit, ["limit.overdrawn", "limit.overdrawn"]),
     "crossed threshold": (crossed_threshold, ["limit.alert"]),
     "unrecorded alert": (unrecorded_alert, ["limit.alert_unrecorded", "limit.alert"]),
+    "uncharged parent": (uncharged_parent, ["config.ineffective", "limit.not_charged"]),
     "lost response": (lost_response, ["lease.settlement_lost", "web.settlement_failed"]),
     "ignored header": (ignored_header, ["web.header_ignored"]),
     "failing observer": (failing_observer, ["observer.failed"]),

@@ -59,7 +59,7 @@ def create_app(limiter: RateLimiter | None = None, model: models.Model = models.
 
     app = FastAPI(title="Gateway", lifespan=lifespan)
     app.state.limiter, app.state.model = opened, model
-    headers = Fields(("ietf", "openai"), levels=("", *LEVELS[1:]))
+    headers = Fields(("ietf", "openai"), levels=("", *LEVELS[1:]), show_parents=True)
     app.add_middleware(RateLimitMiddleware, limiter=opened, rules=[GUESSES], headers=headers)
     app.get("/v1/limits")(limits)
     app.post("/v1/chat/completions")(chat)
@@ -100,7 +100,7 @@ async def chat(request: Request, caller: Caller, body: Chat) -> Response:
     prompt = "\n".join(message.content for message in body.messages)
     estimate = models.estimate(prompt, body.max_tokens)
     lease = await acquire(request, caller, body.model, {"rpm": 1, "tpm": estimate})
-    await lease.adjust(tpm=models.count(prompt) - estimate)
+    await lease.settle(tpm=models.count(prompt))
     tokens = metered(lease, request.app.state.model(prompt, body.max_tokens))
     if body.stream:
         return StreamingResponse(events(body.model, tokens), media_type="text/event-stream")

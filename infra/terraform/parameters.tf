@@ -72,7 +72,7 @@ variable "enable_aggregator" {
 }
 
 variable "pitr_recovery_days" {
-  description = "Days to any of whose moments the table can be restored; 0 for no point-in-time recovery. Default: 0."
+  description = "Days to any of whose moments the table can be restored; 0 for no point-in-time recovery. Default: 35."
   type        = number
   default     = null
 }

@@ -3,6 +3,7 @@
 from .core.errors import (
     AccessDeniedError as AccessDeniedError,
     CapacityExceeded as CapacityExceeded,
+    ConfigurationError as ConfigurationError,
     CorruptRecordError as CorruptRecordError,
     EntityError as EntityError,
     EntityExistsError as EntityExistsError,

@@ -9,15 +9,18 @@ events and fields do not. The logger is ``zae_limiter``, for the key-value limit
 | ``store.unavailable`` | WARNING | the store has stopped answering | namespace, backend, error_type |
 | ``store.available`` | INFO | it answers again | namespace, backend |
 | ``store.replaced`` | WARNING | the file of the store was deleted or replaced while it was open | backend |
+| ``store.evicts`` | WARNING | a Redis server deletes records when its memory is full; once | backend, policy |
 | ``breaker.opened`` | WARNING | it hangs: calls that may go on without it no longer wait | namespace, backend |
 | ``breaker.closed`` | INFO | everybody asks it again | namespace, backend |
-| ``lease.settlement_lost`` | WARNING | an adjustment was not written: the estimate stays charged | *lease*, tokens |
+| ``lease.settlement_lost`` | WARNING | a settlement was not written: the estimate stays charged | *lease*, tokens |
 | ``lease.return_lost`` | WARNING | tokens of a failed call were not given back | *lease*, tokens |
 | ``lease.return_cut`` | WARNING | a body gave back more than was taken: the excess is ignored | *whose*, tokens |
 | ``lease.slot_lost`` | WARNING | a slot was not renewed in time, or taken away | *whose*, limit |
 | ``limit.alert`` | WARNING | a threshold of a limit was crossed | *whose*, limit, threshold, used |
 | ``limit.alert_unrecorded`` | WARNING | such an alert is not in the audit log | *lease*, limit |
 | ``limit.overdrawn`` | INFO | a soft limit was exceeded; once a minute | namespace, backend, resource, limit |
+| ``limit.not_charged`` | WARNING | limits of a level are in no cost; once per chain | *whose*, charged_by |
+| ``config.ineffective`` | WARNING | a setting that was stored has no effect as things stand | namespace, backend |
 | ``web.settlement_failed`` | WARNING | the answer is out and a lease of it was not settled | *lease* |
 | ``web.header_ignored`` | WARNING | a forwarding header of an untrusted peer; once | header, peer |
 | ``observer.failed`` | WARNING | an observer raised; once for each | namespace, backend, observer, error_type |
@@ -38,7 +41,7 @@ not the address.
 ``zae_tokens`` maps limits to the whole tokens that should still be charged (below zero: be given back).
 
 Entity ids are in ``lease.*`` and ``web.settlement_failed``, as somebody has to be able to repair what was lost, and in
-``limit.alert*``.
+``limit.alert*``, ``limit.not_charged`` and the message of ``config.ineffective``.
 The limiter logs nothing per decision; decisions are counted by `zae_limiter.telemetry`.
 """
 
@@ -63,6 +66,7 @@ class Event(NamedTuple):
 STORE_UNAVAILABLE = Event("store.unavailable", WARNING)
 STORE_AVAILABLE = Event("store.available", INFO)
 STORE_REPLACED = Event("store.replaced", WARNING)
+EVICTION = Event("store.evicts", WARNING)
 BREAKER_OPENED = Event("breaker.opened", WARNING)
 BREAKER_CLOSED = Event("breaker.closed", INFO)
 SETTLEMENT_LOST = Event("lease.settlement_lost", WARNING)
@@ -72,6 +76,8 @@ SLOT_LOST = Event("lease.slot_lost", WARNING)
 ALERT = Event("limit.alert", WARNING)
 ALERT_UNRECORDED = Event("limit.alert_unrecorded", WARNING)
 OVERDRAWN = Event("limit.overdrawn", INFO)
+NOT_CHARGED = Event("limit.not_charged", WARNING)
+CONFIG_INEFFECTIVE = Event("config.ineffective", WARNING)
 WEB_SETTLEMENT_FAILED = Event("web.settlement_failed", WARNING)
 WEB_HEADER_IGNORED = Event("web.header_ignored", WARNING)
 OBSERVER_FAILED = Event("observer.failed", WARNING)

@@ -101,7 +101,7 @@ class Observer(Protocol):
         return
 
     def on_settlement(self, settlement: Settlement) -> None:
-        """Hear that a lease was adjusted or released from, by how much."""
+        """Hear that a lease was settled, adjusted or released from, by how much."""
         return
 
     def on_alert(self, alert: Alert) -> None:

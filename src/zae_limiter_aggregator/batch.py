@@ -1,6 +1,6 @@
-"""Process one batch of stream records: count, maintain, archive, and report where to deliver again from.
+"""Process one batch of stream records: count, maintain, record alerts, archive, and report where to deliver again from.
 
-Counts are marked and archived events have fixed names, so every record may be delivered any number of times. Only what
+Counts are marked and events have fixed names, so every record may be delivered any number of times. Only what
 may succeed later is delivered again. A damaged record, and one that makes a request that DynamoDB calls invalid, is
 reported and skipped: it would fail at every delivery and hold up all records behind it, those of other tenants too.
 """
@@ -11,7 +11,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zae_limiter.core.errors import CorruptRecordError
+from zae_limiter.core.errors import CorruptRecordError, RateLimiterUnavailable
+from zae_limiter.records.algebra import Committed
+from zae_limiter.records.audit import record_alert
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import is_invalid_request
 
@@ -59,7 +61,8 @@ class Aggregator:
         with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
             counted = list(pool.map(self._count, buckets))
             kept = list(pool.map(self._maintain, buckets))
-        failed = [each.failed for each in counted if each.failed]
+            alerts = list(pool.map(self._record_alert, [each for each in changes if each.is_of_alert]))
+        failed = [each.failed for each in (*counted, *alerts) if each.failed]
         archived = self._archive_expired([each for each in changes if each.sequence < min(failed, default=_LAST)])
         if archived.failed:
             failed.append(archived.failed)
@@ -67,7 +70,8 @@ class Aggregator:
             records=len(records),
             counted=sum(each.new for each in counted),
             repeated=sum(each.known for each in counted),
-            damaged=len(records) - len(changes) + sum(each.damaged for each in counted),
+            damaged=len(records) - len(changes) + sum(each.damaged for each in (*counted, *alerts)),
+            alerts=sum(each.new for each in alerts),
             archived=archived.new,
             splits=sum(each.splits for each in kept),
             refills=sum(each.refills for each in kept),
@@ -109,6 +113,22 @@ class Aggregator:
         except Exception as error:
             print_failure("not looked after", error, bucket=changes[0].key.pk)
             return UpkeepResult()
+
+    def _record_alert(self, change: StreamChange) -> CountResult:
+        """Copy an alert to the audit log. A conflict says that an earlier delivery has done so.
+
+        Only a store that cannot be reached is asked again: any other error is one of the record.
+        """
+        try:
+            outcome = run(self._store.commit([record_alert(change.key, change.new or {})]))
+        except Exception as error:
+            where = {"alert": change.key.pk, "sequence": change.sequence}
+            if isinstance(error, RateLimiterUnavailable) and not is_invalid_request(error):
+                print_failure("not recorded", error, **where)
+                return CountResult(failed=change.sequence)
+            print_failure("damaged", error, **where)
+            return CountResult(damaged=1)
+        return CountResult(new=int(isinstance(outcome, Committed)))
 
     def _archive_expired(self, changes: Sequence[StreamChange]) -> CountResult:
         """Archive the expired events among the changes."""

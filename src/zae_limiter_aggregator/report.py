@@ -21,6 +21,8 @@ class BatchReport:
     """Changes that a snapshot counted already."""
     damaged: int = 0
     """Records that make no sense, and never will."""
+    alerts: int = 0
+    """Alerts that were copied to the audit log."""
     archived: int = 0
     splits: int = 0
     refills: int = 0

@@ -37,6 +37,11 @@ class StreamChange(NamedTuple):
         return self.key.sk == keys.STATE and self.new is not None and CONFIG_VERSION in self.new
 
     @property
+    def is_of_alert(self) -> bool:
+        """Whether a client has left an alert that belongs into the audit log."""
+        return self.key.sk.startswith(keys.ALERT_PREFIX) and self.old is None and self.new is not None
+
+    @property
     def expired_event(self) -> ExpiredEvent | None:
         """The audit event that this change has removed because it expired, or None."""
         if self.old is None or not self.by_expiry or not self.key.sk.startswith(keys.AUDIT_PREFIX):

@@ -39,9 +39,8 @@ class StreamedStore(FaultyStore):
     @property
     def capabilities(self) -> BackendCapabilities:
         own = super().capabilities
-        return dataclasses.replace(
-            own, free_atomic_commit=False, partition_writes=1000, name="streamed", usage_retention_days=0
-        )
+        kind = dataclasses.replace(own, name="streamed", change_stream=True, usage_retention_days=0)
+        return dataclasses.replace(kind, free_atomic_commit=False, partition_writes=1000)
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         try:

@@ -103,6 +103,20 @@ def test_no_event_of_a_tenant_keeps_those_of_others_out_of_the_archive(image: di
     assert any('"principal": "admin-0"' in gzip.decompress(content).decode() for content in shelf.held.values())
 
 
+@settings(max_examples=200, deadline=None)
+@example("nsA/BUCKET#e#r#0", {})
+@example("nsA/ALERT#e", {"timestamp": {"S": "x"}, "ttl": {"N": "5"}, "details": {"M": {"a": nested(500)}}})
+@example("nsA/ALERT#e", {"timestamp": {"S": "x"}, "ttl": {"N": "9" * 38}})
+@given(st.builds("nsA/ALERT#{}".format, TEXTS) | KEYS, IMAGES)
+def test_no_alert_of_a_tenant_fails_a_batch(pk: str, image: dict[str, Any]) -> None:
+    """Whoever may write buckets may write any record under their keys, too."""
+    store = StreamedStore(ManualClock())
+    batch = [record(1, pk, f"{keys.ALERT_PREFIX}1", image), *traffic(store, "a")]
+    assert aggregator(store).process(batch) == {"batchItemFailures": []}
+    assert counted(store)["a"] == {"rpm": 1, "tpm": 500}
+    assert not [key for key in store.kept if "/AUDIT#" in key.pk and not key.pk.startswith("nsA/AUDIT#")]
+
+
 def test_an_event_that_cannot_be_written_leaves_its_key_in_the_archive(capsys: pytest.CaptureFixture[str]) -> None:
     shelf = Shelf()
     event = {name: {"S": "x"} for name in ("event_id", "action", "entity_id")} | {"timestamp": {"S": "2026-01-01"}}

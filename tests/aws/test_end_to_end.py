@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import pytest
 
 from tests.aws.stacks import REGION, aws, inventory, named
 from tests.support.aws import engine
-from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRepository
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter, SyncRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +123,7 @@ def stream(name: str) -> list[dict[str, Any]]:
 
 def invoke(name: str, records: list[dict[str, Any]]) -> Any:
     """Deliver records to the deployed function."""
-    payload = json.dumps({"Records": records}).encode()
+    payload = json.dumps({"Records": records}, default=lambda value: b64encode(value).decode()).encode()
     answer = aws().call("lambda", "invoke", FunctionName=f"{name}-aggregator", Payload=payload)
     assert "FunctionError" not in answer, answer["Payload"].read()
     return json.loads(answer["Payload"].read())
@@ -153,6 +154,7 @@ def test_a_whole_life(name: str) -> None:
     for window in ("hourly", "daily", "monthly"):
         eventually(partial(usage, name, window), used)
     _deliver_again(name)
+    _record_alert(name)
     _archive(name, made["resources"])
 
     state = shell.run("status")
@@ -174,6 +176,15 @@ def _deliver_again(name: str) -> None:
     for batch in (*reversed(batches), *batches):
         assert invoke(name, batch) == {"batchItemFailures": []}
     assert snapshots(name) == before
+
+
+def _record_alert(name: str) -> None:
+    """A client crosses a threshold, and the deployed function writes the audit event."""
+    limits = [Limit.quota("tpd", 100, alerts=(0.5,))]
+    with repository(name) as repo:
+        with SyncRateLimiter(repo).acquire("alerted", "gpt-4", {"tpd": 60}, limits):
+            pass
+        eventually(lambda: [event.details["used"] for event in repo.get_audit_events("alerted")], [60])
 
 
 def _archive(name: str, resources: dict[str, str]) -> None:

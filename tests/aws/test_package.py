@@ -67,7 +67,7 @@ def test_it_holds_the_aggregator_and_what_it_needs_and_no_more(built: bytes) -> 
 
 
 def test_it_is_small(built: bytes) -> None:
-    assert len(built) < 520_000  # the sources of ours alone: any dependency would be more
+    assert len(built) < 560_000  # the sources of ours alone: any dependency would be more
 
 
 def test_its_entries_depend_on_nothing_but_their_content(built: bytes) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.aws.account import REGION, ROOT, Account, acting_as, deployed
 from tests.aws.policies import Ask, allows, asks, refused
 from tests.aws.test_iam import CHANGES, READS, prepare, use
+from tests.aws.traffic import BEFORE, KINDS
 from tests.support.aws import engine
 from tests.support.aws.wire import Call, Wire
 from zae_limiter import Limit, RateLimitExceeded, StackOptions, SyncRateLimiter, SyncRepository
@@ -18,6 +19,7 @@ from zae_limiter.records import keys
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.client import open_client
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.testing import ManualClock
 from zae_limiter_aggregator.archive import archive_objects
 from zae_limiter_aggregator.batch import Aggregator
 from zae_limiter_aggregator.settings import AggregatorSettings
@@ -79,6 +81,30 @@ def press(account: Account, *shards: int) -> None:
             )
 
 
+@contextlib.contextmanager
+def timed(account: Account, clock: ManualClock, namespace: str) -> Iterator[tuple[Wire, SyncRateLimiter]]:
+    """The same as `recorded`, by a clock of the test's own."""
+    with acting_as(ROOT), Wire(account.url) as wire:
+        client = open_client(account.stack, blocking=True, region=REGION, endpoint_url=wire.url)
+        with SyncRepository(DynamoStore(client, clock), namespace=namespace) as repository:
+            yield wire, SyncRateLimiter(repository)
+
+
+def trade_by_kind(account: Account, namespace: str = "default") -> dict[str, list[Ask]]:
+    """What each kind of acquire, settlement, renewal and alert asks for."""
+    clock, found = ManualClock(), {}
+    with timed(account, clock, namespace) as (_, root):
+        root.repository.ensure_infrastructure()
+        for kind, work in BEFORE.items():
+            work(root, clock, kind)
+    with timed(account, clock, namespace) as (wire, limiter):
+        for kind, work in KINDS.items():
+            mark = wire.mark()
+            work(limiter, clock, kind)
+            found[kind] = asked(wire.calls(mark))
+    return found
+
+
 def trade(account: Account, namespace: str = "default") -> list[Call]:
     """All that an application asks for: first, usual, cascading, atomic, refused and failed acquires, new limits,
     credits, and a bucket that is split."""
@@ -123,10 +149,23 @@ def use_widely(limiter: SyncRateLimiter) -> None:
 
 
 @pytest.fixture(scope="module")
-def trading(account: Account) -> list[Ask]:
+def by_kind(account: Account) -> dict[str, list[Ask]]:
+    return trade_by_kind(account)
+
+
+@pytest.fixture(scope="module")
+def trading(account: Account, by_kind: dict[str, list[Ask]]) -> list[Ask]:
     calls = trade(account)
     assert {call.operation for call in calls} >= {"TransactWriteItems", "PutItem", "UpdateItem", "BatchGetItem"}
-    return asked(calls)
+    return asked(calls) + [ask for each in by_kind.values() for ask in each]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_acquire_policy_allows_every_kind_of_limit(
+    account: Account, by_kind: dict[str, list[Ask]], kind: str
+) -> None:
+    assert "dynamodb:UpdateItem" in {ask.action for ask in by_kind[kind]}
+    assert list(refused(account.document("AcquirePolicyArn"), by_kind[kind])) == []
 
 
 def test_the_acquire_policy_allows_all_that_an_application_asks_for(account: Account, trading: list[Ask]) -> None:
@@ -214,8 +253,8 @@ def test_no_name_makes_a_key_look_like_another_kind(account: Account, subject: s
     for pk in (keys.pk_entity("ns", subject), keys.pk_resource("ns", subject), keys.pk_audit("ns", subject)):
         assert not allows(policy, Ask("dynamodb:PutItem", TABLE, frozenset([pk]), written))
     assert not allows(policy, Ask("dynamodb:GetItem", TABLE, frozenset([keys.pk_audit("ns", subject)])))
-    bucket = frozenset([keys.bucket("ns", subject, "gpt-4").pk])
-    assert allows(policy, Ask("dynamodb:PutItem", TABLE, bucket, written))
+    for pk in (keys.bucket("ns", subject, "gpt-4").pk, keys.pk_alert("ns", subject)):
+        assert allows(policy, Ask("dynamodb:PutItem", TABLE, frozenset([pk]), written))
 
 
 def test_another_table_is_out_of_reach(account: Account, trading: list[Ask]) -> None:
@@ -240,7 +279,8 @@ def stream_records(account: Account) -> list[dict[str, Any]]:
 
 def test_the_aggregators_role_allows_what_it_asks_for_and_no_more(account: Account, trading: list[Ask]) -> None:
     press(account, 0, 1)
-    records = [each for each in stream_records(account) if each["dynamodb"]["Keys"]["SK"]["S"] == keys.STATE]
+    kinds = (keys.STATE, keys.ALERT_PREFIX)
+    records = [each for each in stream_records(account) if each["dynamodb"]["Keys"]["SK"]["S"].startswith(kinds)]
     with acting_as(ROOT), Wire(account.url) as wire:
         store = DynamoStore(open_client(STACK, blocking=True, region=REGION, endpoint_url=wire.url))
         answer = Aggregator(store, AggregatorSettings(STACK), None).process([delivered(record) for record in records])

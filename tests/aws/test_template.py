@@ -17,6 +17,7 @@ from zae_limiter import StackOptions
 from zae_limiter.aws import template
 from zae_limiter.cli.app import root
 from zae_limiter.core import stack_fields
+from zae_limiter.core.stack_options import PRODUCTION
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
 from zae_limiter.stores.dynamodb.table import table_definition
@@ -79,8 +80,9 @@ def test_its_parameters_are_the_options(parsed: Any) -> None:
     given = template.encode_parameters("my-app", StackOptions())
     defaults = {name: str(each["Default"]) for name, each in declared.items()}
     assert defaults.pop("ManagedBy") != given.pop("ManagedBy") == "zae-limiter"
-    assert defaults == given | {"RegionInIamNames": "false"}, (
-        "an updated stack keeps its names, a new one has the region"
+    others = {"RegionInIamNames": "false", "PitrRecoveryDays": "35"}
+    assert defaults == given | others, (
+        "an updated stack keeps its names; a stack from code is for tests, others are not"
     )
     assert tuple(declared["LogRetentionDays"]["AllowedValues"]) == stack_fields.LOG_RETENTION_DAYS
     assert all(re.fullmatch(declared["SnapshotWindows"]["AllowedPattern"], each) for each in (*WINDOWS, "daily,hourly"))
@@ -157,6 +159,11 @@ def test_every_role_can_be_bounded(parsed: Any) -> None:
     named = "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/${PermissionBoundaryName}"
     bound = {"Fn::If": ["BoundsByName", {"Fn::Sub": named}, by_arn]}
     assert [role["PermissionsBoundary"] for role in roles] == [bound] * 5
+
+
+def test_a_stack_of_any_tool_can_be_restored_unless_it_says_otherwise(parsed: Any) -> None:
+    """Without parameters, as pipelines, Terraform and CDK deploy the template: as `zae-limiter deploy` does."""
+    assert parsed["Parameters"]["PitrRecoveryDays"]["Default"] == PRODUCTION.pitr_recovery_days
 
 
 def test_recovery_is_for_as_many_days_as_were_asked_for(parsed: Any) -> None:

@@ -167,8 +167,9 @@ def test_the_stream_leads_to_the_function(plain: Account, lent: Account) -> None
         "userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]},
         "dynamodb": {"Keys": {"SK": {"S": [{"prefix": "#AUDIT#"}]}}},
     }
-    assert filters(found) == [buckets, expired]
-    assert filters(mapping_of(lent)) == [buckets]
+    alerts = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"SK": {"S": [{"prefix": "#ALERT#"}]}}}}
+    assert filters(found) == [buckets, alerts, expired]
+    assert filters(mapping_of(lent)) == [buckets, alerts]
 
 
 def filters(mapping: Any) -> list[Any]:

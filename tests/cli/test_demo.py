@@ -60,9 +60,10 @@ def test_a_full_bucket_and_the_refill_are_allowed() -> None:
         [(0, 1, 100), (1000, 2, 11)],
         [(0, 1, 50), (60_000, 2, 100), (60_050, 3, 1)],
         [(0, 1, 100), (0, 1, -10), (0, 2, 11)],
-        [(0, 1, 10), (500, 1, 95), (500, 2, 1)],
+        [(0, 1, 10), (500, 1, 96), (500, 2, 5)],
+        [(0, 1, 10), (60_000, 1, 50), (60_000, 2, 100)],
     ],
-    ids=["burst", "rate", "window in the middle", "after a refund", "beside a debt"],
+    ids=["burst", "rate", "window in the middle", "after a refund", "beside a debt", "beside a debt of an idle bucket"],
 )
 def test_too_much_is_noticed(entries: list[tuple[int, int, int]]) -> None:
     found = examine(TEN_A_SECOND, log(*entries))
@@ -77,9 +78,9 @@ def test_too_much_is_noticed(entries: list[tuple[int, int, int]]) -> None:
         [(0, 1, 100), (0, 1, -10), (0, 2, 10)],
         [(0, 1, 10), (500, 1, 500)],
         [(0, 1, 10), (500, 1, 95), (600, 2, 1)],
-        [(0, 1, 10), (60_000, 1, 50), (60_000, 2, 100)],
+        [(0, 1, 10), (60_000, 1, 50), (60_000, 2, 50)],
     ],
-    ids=["a refund", "debt itself", "debt repaid", "debt of before the window"],
+    ids=["a refund", "debt itself", "debt repaid", "debt of an idle bucket"],
 )
 def test_what_is_allowed_is_not_noticed(entries: list[tuple[int, int, int]]) -> None:
     found = examine(TEN_A_SECOND, log(*entries))
@@ -109,15 +110,11 @@ def slowly(limit: Limit, entries: list[Entry]) -> tuple[int, bool]:
     for end, last in enumerate(entries):
         if first[last.call] != end:
             continue
-        for start in range(end + 1):
-            inside = range(start, end + 1)
-            tokens = sum(
-                entries[number].tokens
-                for number in inside
-                if entries[number].tokens <= 0 or first[entries[number].call] in inside
-            )
-            length = last.after_ms - entries[start].before_ms
-            worst = max(worst, (tokens - limit.capacity) * period - limit.refill_amount * length)
+        for start, begin in enumerate(entries[: end + 1]):
+            if begin.tokens > 0:
+                tokens = sum(entry.tokens for entry in entries[start : end + 1])
+                length = last.after_ms - begin.before_ms
+                worst = max(worst, (tokens - limit.capacity) * period - limit.refill_amount * length)
     return worst, worst * 1000 > period
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from zae_limiter.cli.errors import CODES, OVER_ADMITTED, exit_code
 from zae_limiter.cli.output import OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -130,8 +133,26 @@ def test_a_name_goes_before_the_environment() -> None:
     assert "no region is known" in result.stderr
 
 
-def test_a_store_that_is_down(tmp_path: Path) -> None:
-    gone = ("--url", f"sqlite:///{tmp_path}/missing/limits.db")
+def test_a_missing_directory_is_not_an_outage(tmp_path: Path) -> None:
+    where = ("--url", f"sqlite:///{tmp_path}/missing/limits.db")
+    asking = ("acquire", "k", "r", "-c", "rpm:1", "-l", "rpm:5", "--on-unavailable", "allow")
+    refused = run(*where, *asking)
+    assert (refused.exit_code, refused.stdout) == (27, "")
+    assert f"there is no directory '{tmp_path}/missing'; create it" in refused.stderr
+    assert run(*where, "status").exit_code == 27
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A SQLite file that another program never lets go of."""
+    path = tmp_path / "limits.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        yield path
+
+
+def test_a_store_that_is_down(locked: Path) -> None:
+    gone = ("--url", f"sqlite:///{locked}?timeout=0.05")
     asking = ("acquire", "k", "r", "-c", "rpm:1", "-l", "rpm:5")
     blocked = run(*gone, *asking)
     assert (blocked.exit_code, blocked.stdout) == (5, "")
@@ -141,17 +162,40 @@ def test_a_store_that_is_down(tmp_path: Path) -> None:
     allowed = run(*gone, *asking, "--on-unavailable", "allow")
     assert allowed.exit_code == 0
     assert "without checking limits" in allowed.stderr
-    assert "cannot be opened" in allowed.stderr
+    assert "it is locked" in allowed.stderr
     answer = run(*gone, *asking, "--on-unavailable", "allow", "--json")
     assert answer.stderr == ""
     data = json.loads(answer.stdout)
     assert (data["granted"], data["degraded"], data["available"]) == (True, True, {})
-    assert "cannot be opened" in data["warnings"][0]
+    assert "it is locked" in data["warnings"][0]
 
     status = run(*gone, "status")
     assert status.exit_code == 5
     assert "no" in status.stdout.split()
     assert json.loads(run(*gone, "status", "--json").stdout)["available"] is False
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_warnings_of_the_library_are_shown(url: str, format: str) -> None:
+    """A setting that has no effect is stored, and the command says so: in notes on stderr, or in the JSON."""
+
+    def warnings(*words: str) -> list[str]:
+        if format == "json":
+            result = run("--url", url, "entity", *words, "--json")
+            assert (result.exit_code, result.stderr) == (0, "")
+            return [f"note: {each}." for each in json.loads(result.stdout).get("warnings", [])]
+        result = run("--url", url, "entity", *words)
+        assert (result.exit_code, "note:" in result.stdout) == (0, False)
+        return result.stderr.splitlines()
+
+    assert warnings("create", "org") == []
+    assert warnings("create", "alone", "--cascade") == ["note: cascade has no effect on alone until it has a parent."]
+    assert warnings("set-limits", "org", "-l", "tpm:10") == []
+    assert warnings("create", "key", "--parent", "org", "--cascade") == []
+    unshared = "note: key and its parent org have no limit of the same name."
+    assert warnings("set-limits", "key", "-l", "tokens:10") == [unshared]
+    run("--url", url, "system", "set-defaults", "-l", "tokens:10")
+    assert warnings("create", "other", "--parent", "org", "--cascade") == [unshared.replace("key", "other")]
 
 
 def test_a_file_that_is_something_else(tmp_path: Path) -> None:

@@ -194,6 +194,15 @@ def test_an_export_is_planned_as_nothing(terminal: Terminal, file: Path, tmp_pat
     assert other.json("limits", "export") == terminal.json("limits", "export")
 
 
+@pytest.mark.parametrize("ending", ["yaml", "toml"])
+def test_an_export_of_an_empty_store_is_planned_as_nothing(terminal: Terminal, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"export.{ending}"
+    terminal.text("limits", "export", "-f", str(out))
+    shown = terminal.text("limits", "plan", "-f", str(out), "--prune")
+    assert shown == f"No changes: the store says what {out} states.\n"
+    assert terminal.json("limits", "export") == {"system": {}}
+
+
 def test_an_export_is_printed_or_overwrites_a_file_if_told_so(terminal: Terminal, file: Path) -> None:
     terminal.text("system", "set-defaults", "-l", "rpm:5")
     assert terminal.text("limits", "export") == "system:\n  limits: {rpm: 5/min}\n"
@@ -226,3 +235,20 @@ def test_wrong_words_are_told(terminal: Terminal, file: Path, words: tuple[str, 
     result = terminal.run("limits", *(word.replace("FOLDER", str(file.parent)) for word in words))
     assert result.exit_code == code, result.output
     assert told in " ".join(result.stderr.split())
+
+
+def test_a_plan_warns_of_a_parent_that_shares_no_limit_name(terminal: Terminal, file: Path) -> None:
+    text = """\
+        entities:
+          key-1: {parent: acme, cascade: true, limits: {tokens: 60}}
+          acme: {limits: {tpm: 600}}
+    """
+    warning = "note: key-1 and its parent acme have no limit of the same name: the parent limits nothing there.\n"
+    for _ in range(2):
+        assert terminal.run("limits", "plan", "-f", str(write(file, text))).stderr.endswith(warning)
+        terminal.text("limits", "apply", "-f", str(file), "--yes")
+    stored = "entities:\n  acme: {limits: {%s: 5}}\n"
+    assert terminal.run("limits", "plan", "-f", str(write(file, stored % "rpm"))).stderr == ""
+    alone = "entities:\n  key-1: {limits: {%s: 5}}\n"
+    assert terminal.run("limits", "plan", "-f", str(write(file, alone % "rpm"))).stderr.endswith(warning)
+    assert terminal.run("limits", "plan", "-f", str(write(file, alone % "tpm"))).stderr == ""

@@ -14,7 +14,7 @@ TEN = Rule(20_000, 10_000, 1_000)
 
 
 def advance(met: int, size: int, rule: Rule = TEN) -> Advance:
-    return Advance(AnchoredLimit.of(rule, T - 5_000, ("tk", "tc", "hi")), T, met, size)
+    return Advance(AnchoredLimit.of(rule, T - 5_000, ("tk", "tc")), T, met, size)
 
 
 def test_what_the_bucket_holds_is_there_at_once_and_the_rest_with_the_refill() -> None:

@@ -16,6 +16,7 @@ LEVELS = st.lists(
         st.integers(0, 10**6),
         st.none() | st.sampled_from(Access),
         st.none() | st.booleans(),
+        st.integers(0, 10**6),
     ),
     min_size=4,
     max_size=4,
@@ -39,10 +40,20 @@ def test_the_most_specific_level_that_says_something_wins(
 @given(LEVELS, st.integers(0, 3), st.integers(1, 100))
 def test_a_change_at_any_level_raises_the_version(levels: list[Stored], place: int, by: int) -> None:
     """Also a change that hides or uncovers another level: versions only rise."""
-    limits, version, access, cascade = levels[place]
-    for changed in (limits, None, (Limit.per_minute("tpm", 5),)):
-        after = [*levels[:place], Stored(changed, version + by, access, cascade), *levels[place + 1 :]]
+    before = levels[place]
+    for changed in (before.limits, None, (Limit.per_minute("tpm", 5),)):
+        after = [*levels[:place], before._replace(limits=changed, version=before.version + by), *levels[place + 1 :]]
         assert resolve(after).version > resolve(levels).version
+
+
+@given(LEVELS)
+def test_limits_are_in_force_since_the_latest_change_of_those_that_decide(levels: list[Stored]) -> None:
+    """The level they come from decides, and the more specific ones, which have none: one may have been deleted."""
+    speaking = [place for place, level in enumerate(levels) if level.limits]
+    deciding = levels[: speaking[0] + 1] if speaking else levels
+    assert resolve(levels).changed_ms == max(level.changed_ms for level in deciding)
+    defaults = resolve([Stored(), Stored(), *levels[2:]])
+    assert resolve(levels[:2], defaults) == resolve(levels)
 
 
 def test_levels_of_the_entity_itself_are_custom() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from zae_limiter.core import draw as drawing
 from zae_limiter.core.bucket import Rule
-from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all, upper_mark
+from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -16,13 +16,12 @@ SINCE = st.integers(-(10**6), 10**9)
 
 
 class Form(NamedTuple):
-    """A guarded change of ``tk``: under which bounds, and whether it is set or added to; ``upper`` if it is counted."""
+    """A guarded change of ``tk``: under which bounds, and whether it is set or added to."""
 
     full: bool
     low: int | None
     high: int
     change: int
-    upper: bool
 
 
 def form_of(guard: Guard, put: dict[str, Any], add: dict[str, int]) -> Form:
@@ -32,13 +31,13 @@ def form_of(guard: Guard, put: dict[str, Any], add: dict[str, int]) -> Form:
     assert put.keys() <= {"tk"}
     assert op in (">", "between", "<=", ">=")
     assert ("tk" in put) == (op == ">")
-    return Form("tk" in put, low, high, put.get("tk", add.get("tk", 0)), "hi" in add)
+    return Form("tk" in put, low, high, put.get("tk", add.get("tk", 0)))
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Form | None:
     """The draw from a limit that has produced ``since``: one a millisecond, or at any rate up to some instant."""
     forms = []
-    steady = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
+    steady = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
     for limit, now_ms in ((steady, since), (steady._replace(amount=7, period=3, anchor_ms=11, rest=3 * since), 11)):
         put: dict[str, Any] = {}
         add: dict[str, int] = {}
@@ -53,19 +52,19 @@ def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None 
 def owe(ceiling: int, tk: int, since: int, cost: int) -> Form:
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
     return form_of(drawing.owe(limit, tk, cost, since, put, add), put, add)
 
 
 def met(form: Form, tk: int) -> bool:
     """Whether the guards of a form hold for a stored ``tk``."""
-    full, low, high, _, _ = form
+    full, low, high, _ = form
     return tk > high if full else (low is None or low <= tk) and tk <= high
 
 
 def after(form: Form, tk: int) -> int:
     """The stored ``tk`` after the write."""
-    full, _, _, change, _ = form
+    full, _, _, change = form
     return change if full else tk + change
 
 
@@ -106,32 +105,34 @@ def test_a_cost_of_nothing_fits_unless_the_limit_is_in_debt(ceiling: int, seen: 
 
 
 @given(CEILINGS, LEVELS, LEVELS, SINCE, st.integers(1, 10**6))
-def test_a_draw_that_is_not_counted_has_met_less_than_the_upper_mark(
+def test_debt_lowers_the_level_by_exactly_that_amount(
     ceiling: int, seen: int, stored: int, since: int, cost: int
 ) -> None:
-    for form in (draw(ceiling, seen - since, since, cost), owe(ceiling, seen - since, since, cost)):
-        if form is not None and met(form, stored - since) and not form[4]:
-            assert stored < upper_mark(ceiling)
+    """Whatever the writer has seen, the level falls from where it really was; whoever has seen it is never refused."""
+    form = owe(ceiling, seen - since, since, cost)
+    assert met(form, seen - since)
+    if met(form, stored - since):
+        assert after(form, stored - since) + since == min(ceiling, stored) - cost
 
 
 @given(CEILINGS, LEVELS, SINCE, st.integers(0, 10**6))
 def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
     form = draw(ceiling, held - since, since, cost)
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc", "hi"))
-    image = {"tk": held - since, "tc": 7, "hi": 3, "rf": 0}
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
+    image = {"tk": held - since, "tc": 7, "rf": 0}
     changed = draw_all({"rpm": limit}, image, {"rpm": cost}, since)
     if form is None:
         assert changed is None
     elif cost:
-        assert changed == {"tk": after(form, held - since), "tc": 7 + cost, "hi": 3 + form.upper, "rf": 0}
+        assert changed == {"tk": after(form, held - since), "tc": 7 + cost, "rf": 0}
     else:
         assert changed is image, "nothing is taken"
-    assert image == {"tk": held - since, "tc": 7, "hi": 3, "rf": 0}, "an image is never changed in place"
+    assert image == {"tk": held - since, "tc": 7, "rf": 0}, "an image is never changed in place"
 
 
 @given(CEILINGS, SINCE, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2**52))
 def test_a_limit_reaches_as_far_as_it_says(ceiling: int, anchor: int, amount: int, period: int, milli: int) -> None:
-    limit = AnchoredLimit.of(Rule(ceiling, amount, period), anchor, ("tk", "tc", "hi"))
+    limit = AnchoredLimit.of(Rule(ceiling, amount, period), anchor, ("tk", "tc"))
     last = limit.reaches(milli)
     assert limit.since(last) <= milli < limit.since(last + 1)
 

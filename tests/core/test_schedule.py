@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from zae_limiter import Limit, ScheduleEntry, ValidationError
 from zae_limiter.core import borders
@@ -141,6 +141,58 @@ def test_what_fits_at_some_time_is_not_told_as_never_however_far_that_is() -> No
         now_ms += waits[-1]
     assert len(waits) == 2
     assert ms("2026-12-01T00:00") < now_ms < ms("2026-12-01T00:01")
+
+
+QUARTERS = [
+    ScheduleEntry("15-29 * * * *", scale=0.25),
+    ScheduleEntry("30-59 */2 * * *", "Asia/Kolkata", capacity=70),
+    ScheduleEntry("* 7-12 5,6 * *", scale=2.0),
+    ScheduleEntry("* * * * *", scale=0.5),
+]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.sampled_from(QUARTERS), min_size=1, max_size=3, unique=True).map(tuple),
+    st.sampled_from(["hour", "day", "week", timedelta(minutes=100)]),
+    st.integers(-300, 100),
+    st.integers(0, 220),
+    st.sampled_from([0.0, 0.5]),
+    st.integers(0, 86_400_000),
+    st.integers(0, 7_200_000),
+    st.sampled_from([(), ((FOR_EVER, 9_000),), ((1_780_000_000_000, 30_000),)]),
+)
+def test_a_quota_skips_only_borders_that_change_nothing(
+    entries: tuple[ScheduleEntry, ...],
+    every: str | timedelta,
+    held: int,
+    cost: int,
+    floor: float,
+    more_ms: int,
+    from_ms: int,
+    lots: tuple[tuple[int, int], ...],
+) -> None:
+    """It finds the same wait as a walk that stops at every border, as far as that gets in 300 of them."""
+    assume(all(each.cron != "* * * * *" for each in entries[:-1]))  # entries after it would be refused
+    limit = Limit.quota("tokens", 100, every=every, rollover=20).with_schedule(entries)
+    now_ms = ms("2026-06-05T00:00") + more_ms
+    rule = Rule.of(limit.in_force(now_ms))
+    asked = (Scheduled(limit, floor), (ShardBalance(rule, held * 1_000, now_ms, lots),), cost * 1_000, now_ms)
+    found = wait_across(*asked, now_ms + from_ms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(borders, "_skip_borders", lambda *given: given[-1])
+        patch.setattr(borders, "_MOST_BORDERS", 300)
+        walked = wait_across(*asked, now_ms + from_ms)
+        patch.setattr(borders, "_MOST_BORDERS", 299)
+        is_exact = walked == wait_across(*asked, now_ms + from_ms)
+    assert found == walked if is_exact else found >= walked
+
+
+def test_a_quota_waits_three_weeks_across_a_border_a_minute() -> None:
+    limit = Limit.quota("tokens", 1_000, every="month").with_schedule([ScheduleEntry("*/2 * * * *", scale=0.5)])
+    now_ms = ms("2027-06-09T12:00")
+    held = (ShardBalance(Rule.of(limit.in_force(now_ms)), 0, now_ms),)
+    assert wait_across(Scheduled(limit), held, 400_000, now_ms, now_ms) == ms("2027-07-01T00:00") - now_ms
 
 
 def test_texts_and_records() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.laws.toys import Distant, Hot, Toy, toys
+from tests.support.backends import BACKENDS, Backend
 from zae_limiter.records.algebra import (
     Image,
 )
@@ -19,7 +20,7 @@ from zae_limiter.testing import Harness
 from zae_limiter.testing.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS, Check, deviating
 
 if TYPE_CHECKING:
-    from tests.support.backends import Backend
+    from pathlib import Path
 
 DEVIATIONS = {
     "memory": {"writes.what_was_written_stays": "nested values are kept as they are; the codecs copy them"},
@@ -33,6 +34,22 @@ def test_our_stores_conform(check: Check, backend: Backend, harness: Harness) ->
     declared = DEVIATIONS.get(backend.kind, {})
     (told,) = deviating([check], {name: why for name, why in declared.items() if name == check.name})
     told.run(harness)
+
+
+SHARED = [each for each in BACKENDS if str(each) in ("sqlite-blocking", "redis-async")]
+"""Stores whose one database all checks share, one of each mode."""
+
+
+@pytest.mark.parametrize("sharing", SHARED, ids=str)
+def test_checks_may_share_a_database(sharing: Backend, tmp_path: Path) -> None:
+    failed = []
+    with sharing.opener(tmp_path) as opener:
+        for check in CHECKS:
+            try:
+                check.run(Harness(opener, blocking=sharing.blocking))
+            except AssertionError as error:
+                failed.append(f"{check}: {error}")
+    assert not failed, "\n".join(failed)
 
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])

@@ -68,7 +68,9 @@ async def simulate(processes: int, demand: float, merged: bool) -> Outcome:
 
     async def process(store: Distant) -> None:
         limiter = RateLimiter(Repository(store))
-        limiter._engine = Engine(limiter._backend, limiter._chains, 1000, limiter._announcer, merges=merged)
+        limiter._engine = Engine(
+            limiter._backend, limiter._chains, 1000, limiter._announcer, limiter._lines, merges=merged
+        )
         await limiter.available("key", "gpt-4")
         store.calls.clear()
         under_way = []

@@ -103,6 +103,8 @@ FIRST_USE = "windows.a_window_begins_with_its_first_use"
 SESSIONS = "windows.windows_of_first_use_in_the_books"
 SWALLOWED = "windows.idle_windows_swallow_nothing"
 AFTER = "windows.what_comes_back_after_a_window"
+INSTANT = "levels.changes_count_from_their_instant"
+STAMPED = "levels.changes_of_an_entity_reach_every_process"
 SCHEDULES = "schedules.schedules_in_the_books"
 ACROSS = "schedules.a_wait_across_a_border"
 LATER = "schedules.not_yet_and_never_with_a_schedule"
@@ -111,7 +113,7 @@ CREDIT = "credits.credits_are_spent_after_the_allowance"
 CREDITS_SHARED = "credits.several_clients_share_credits"
 RETURNED = "credits.credits_return_before_the_allowance"
 CREDIT_KEPT = "credits.a_bucket_with_credits_is_kept"
-FILLED = "credits.a_reset_is_not_given_back_to"
+FILLED = "credits.a_partial_reset_does_not_void_open_leases"
 GONE_WITH = "credits.credits_go_with_the_entity"
 OVERDRAWN = "policies.what_a_soft_limit_is_overdrawn_by_is_counted"
 NOT_OVERDRAWN = "policies.what_was_given_back_is_not_overdrawn"
@@ -130,20 +132,14 @@ CHANGED = "levels.changed_limits_apply"
 NEWS = "levels.old_rates_do_not_linger"
 COUNTED = "leases.consumption_is_counted"
 CEILING = "leases.never_beyond_the_ceiling"
-BAND = "settlements.give_back_beside_others"
-OVERLAP = "settlements.overlapping_give_backs"
-STALE = "settlements.overlapping_give_backs_unseen"
 ORDER = "settlements.failures_in_any_order"
-SHARED = "settlements.returns_share_the_room"
-UNDONE = "settlements.undone_at_once"
-MOVED = "settlements.give_back_after_a_reset_and_changed_limits"
+MOVED = "settlements.give_back_after_a_deletion_and_changed_limits"
 ANEW = "settlements.give_back_to_a_bucket_made_since"
-CUT = "settlements.give_back_after_a_cut_capacity"
-RAISED = "settlements.give_back_after_a_raised_rate"
 PAST = "settlements.the_past_is_not_rated_again"
+YESTERDAY = "settlements.a_quota_is_settled_after_its_window"
+FORGIVEN = "leases.debt_is_not_forgotten"
+UNESTIMATED = "leases.unestimated_use_is_not_swallowed"
 DEBT = "settlements.nothing_of_a_limit_in_debt"
-UNSEEN = "settlements.a_draw_that_met_more_than_was_seen"
-SPENT = "leases.give_back_leaves_what_others_took"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
 TOGETHER = "resources.several_resources_are_taken_together_or_not_at_all"
@@ -155,9 +151,8 @@ LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
 MADE = "(ticks * rule.amount + rule.phase) // rule.period"
 SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
-LOWER = "min(old.capacity, rule.capacity)"
 CEIL = "-((rule.phase - target * rule.period) // rule.amount)"
-INSIDE = '(tk, "between", (low, high))'
+INSIDE = '(tk, "between", (low, room - 1))'
 UNFIT = "need, now_ms, put, add)) is None:\n            return None"
 BIG = "needed > limit.capacity * MILLI"
 
@@ -179,7 +174,7 @@ MUTATIONS = [
     Mutation("core.draw._overdraw", '(tk, "=", tokens)', '(tk, "<=", tokens)', OVERDRAWN, "distant"),
     Mutation("core.draw._overdraw", '(tk, "<=", -since)', '(tk, "<=", room)', NOT_OVERDRAWN, "distant"),
     Mutation("core.draw.owe", "< cost - since", "< -since", OVERDRAWN),
-    Mutation("records.settlement.Charge.with_overdrawn", "-after.level", "taken", OVERDRAWN),
+    Mutation("records.settlement._find_overdrawn", "-held", "taken", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
@@ -198,11 +193,15 @@ MUTATIONS = [
     Mutation("records.reshaping.reshape", "and name in cost and", "and", FIRST_USE),
     Mutation("records.charging._further_attributes", "found[entry.ws] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "limits.idle.isdisjoint(cost)", "True", SESSIONS),
-    Mutation("records.settlement.SettlementDraft.owe", "0, as_of_ms, ov", "0, 0, ov", SWALLOWED),
+    Mutation("records.settlement.SettlementDraft.owe", "0, self._instant_ms, ov", "0, 0, ov", SWALLOWED),
     # Schedules.
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
     Mutation("core.borders.carry", "made = between(rule, start, end)", "made = 0", SCHEDULES),
-    Mutation("core.borders.carry", "border <= now_ms", "False", SCHEDULES),
+    Mutation("core.borders._switches", "border <= span.now_ms", "False", SCHEDULES),
+    Mutation("core.borders._switches", "since = span.changed_ms", "since = span.now_ms", INSTANT),
+    Mutation("records.bucket.carry_over", "min(level.changed_ms, now_ms)", "now_ms", INSTANT),
+    Mutation("records.reshaping.stamp", "image[CONFIG_VERSION] >= version", "True", STAMPED),
+    Mutation("records.charging.is_ahead", "stamped > level.known_version", "False", STAMPED),
     Mutation("core.borders.wait_across", "fits_ms < end", "True", ACROSS),
     Mutation("core.borders._cross", "min(rule.capacity, level)", "rule.capacity", LATER),
     Mutation("core.borders._cross", "NEVER_USED if", "rule.capacity if", LATER),
@@ -239,7 +238,6 @@ MUTATIONS = [
     Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", CREDIT),
     Mutation("records.settlement.settle", "- credit.get(name, 0)", "", RETURNED),
     Mutation("records.settlement.SettlementDraft.return_lots", "self._is_same_bucket and", "", GONE_WITH),
-    Mutation("records.credits.fill_up", "add[cr] += gains[name] + rule.capacity", "pass", FILLED),
     Mutation("records.credits.fill_up", "between(rule, put[ANCHOR], now_ms)", "between(rule, 0, now_ms)", FILLED),
     Mutation("records.bucket.full_at", "max(latest, last_expiry(image))", "latest", CREDIT_KEPT),
     # What a rate has made by an instant.
@@ -281,10 +279,7 @@ MUTATIONS = [
     Mutation("core.draw.draw", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK),
     Mutation("records.charging.charge", '[(ANCHOR, "=", limits.anchor_ms)]', "[]", NEWS),
     Mutation("core.draw.draw", INSIDE, '(tk, ">=", low)', TWICE),
-    Mutation("core.draw.draw", INSIDE, '(tk, "<=", mark - since - 1)', OVER),
     Mutation("core.draw.draw", '(tk, ">", room - 1)', '(tk, ">", -(2**60))', OVER),
-    Mutation("core.draw.draw", "room - 1 if upper or not need else mark - since - 1", "room - 1", UNSEEN),
-    Mutation("core.draw.draw", "add[hi] = 1", "pass", BAND),
     Mutation("core.draw.draw", '(tk, ">=", low)', '(tk, ">=", -(2**60))', DEBT),
     Mutation("records.charging.charge", "put[NEWEST] = now_ms", "pass", PAST),
     Mutation("records.charging.charge", UNFIT, UNFIT.replace("return None", "continue"), OVER),
@@ -293,7 +288,6 @@ MUTATIONS = [
     Mutation("core.draw.draw_all", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE, "memory"),
     Mutation("core.draw.draw_all", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK, "memory"),
     Mutation("core.draw.draw_all", "after[tc] += need", "pass", COUNTED, "memory"),
-    Mutation("core.draw.draw_all", "after[hi] += 1", "pass", BAND, "memory"),
     Mutation(
         "records.charging.new_bucket",
         "= capacity - taken",
@@ -310,47 +304,38 @@ MUTATIONS = [
         "records.charging.first_charge", "need + entries[name].least > entries[name].rule.capacity", "False", NEVER
     ),
     # Settling.
-    Mutation("core.give_back.give_back", "if room >= amount", "if True", SPENT),
-    Mutation("core.give_back.give_back", "- credited + made_up", "+ made_up", OVERLAP),
-    Mutation("core.give_back.give_back", "+ made_up", "", ORDER),
-    Mutation("core.give_back.give_back", "- since", "", OVERLAP),
-    Mutation("core.give_back.give_back", "and upper_draws == after.upper_draws", "", BAND),
+    Mutation("records.settlement.SettlementDraft.give_back", "not self._is_same_bucket or", "", ANEW),
+    Mutation("records.settlement.SettlementDraft.give_back", 'self.add[attribute(name, "tk")] = amount', "pass", ORDER),
+    Mutation("records.settlement.SettlementDraft._is_same_window", "return False", "pass", YESTERDAY),
+    Mutation("records.settlement.SettlementDraft._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
+    Mutation("records.settlement.SettlementDraft.owe", "amount, self._instant_ms,", "amount, 0,", UNESTIMATED),
+    Mutation("limiter.in_place.InPlace._settle", "after[limit.tk] -= amount", "pass", ORDER, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "image[MADE] != charged[MADE]", "False", ANEW, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "after[limit.tc] += amount", "pass", COUNTED, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "after[CHANGES] += 1", "pass", USAGE, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "left < 0 and level.lifetime_ms", "False", FORGIVEN, "memory"),
     Mutation(
-        "core.give_back.give_back",
-        "if may_undo and after.tokens == tk == after.base + credited",
-        "if may_undo and after.tokens",
-        OVERLAP,
+        "limiter.in_place.InPlace._settle",
+        "min(limit.capacity, image[limit.tk] + since)",
+        "(image[limit.tk] + since)",
+        UNESTIMATED,
+        "memory",
     ),
-    Mutation("core.give_back.owed_to_new", "- max(0, produced)", "", "settlements.debt_that_was_repaid"),
-    Mutation("records.settlement.SettlementDraft.give_back", ", cr: found.counted", "", OVERLAP),
-    Mutation(
-        "records.settlement.SettlementDraft.give_back",
-        'self.guards.append((cr, "<=", found.most_credited))',
-        "pass",
-        STALE,
-    ),
-    Mutation("records.settlement.SettlementDraft.give_back", "self._is_same_bucket and", "", ANEW),
-    Mutation("core.give_back.give_back", "- (credited - (after.tokens - after.base))", "", SHARED),
-    Mutation("records.settlement.SettlementDraft.give_back", "0 if found.undoes else", "", UNDONE),
     Mutation("records.reshaping.reshape", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation(
         "records.settlement.SettlementDraft.__init__", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW
     ),
     Mutation("records.settlement.settle", 'draft.add[attribute(name, "tc")] = amount', "pass", COUNTED),
-    Mutation("records.reshaping._reshape_limit", "since - after + cut", "since - after", CUT),
-    Mutation("records.reshaping._reshape_limit", "since - after + cut", "cut", RAISED),
-    Mutation(
-        "core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", "leases.unestimated_use_is_not_swallowed"
-    ),
+    Mutation("core.draw.owe", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
-    Mutation("records.reshaping._reshape_limit", LOWER, "old.capacity", "levels.news_travels_with_the_bucket"),
-    Mutation("records.reshaping._reshape_limit", LOWER, "rule.capacity", CHANGED),
+    Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
+    Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
     Mutation("records.reshaping.reshape", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation("records.reshaping._reshape_limit", "between(rule, anchor, now_ms)", "0", "levels.changed_at_once"),
     Mutation("records.reshaping._move_limit", "between(rule, image[ANCHOR], anchor)", "0", "levels.limits_come_and_go"),
-    Mutation("records.reshaping._reshape_limit", "lower = old", "lower = rule", CHANGED),
-    Mutation("records.bucket._balances", "min(old.capacity, entry.rule.capacity)", "entry.rule.capacity", CHANGED),
+    Mutation("records.reshaping._reshape_limit", "limit.carried(change.ceiling, change.produced)", "limit", INSTANT),
+    Mutation("records.bucket._balances", "min(change.ceiling, ", "max(-_FAR, ", CHANGED),
     Mutation(
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
@@ -480,7 +465,7 @@ def swallowing(
     need, since = cost or 0, limit.since(now_ms)
     if tokens < need - since:
         return None
-    add |= {limit.tk: (0 if after is None else since - after) - need, limit.tc: need, limit.hi: 1}
+    add |= {limit.tk: (0 if after is None else since - after) - need, limit.tc: need}
     return (limit.tk, ">=", need - since)
 
 

@@ -46,7 +46,7 @@ MUTATIONS = [
     Mutation("records.slots.TakenSlot.renewed_until", "min(until_ms, self.last_ms)", "until_ms", RENEWED),
     Mutation("records.slots.TakenSlot.is_ours", "image.get(self.fence_attr) == self.fence and", "", LATE),
     Mutation("limiter.holding.Holdings.hold", HOLD, "pass", RENEWED),
-    Mutation("limiter.holding.Holdings._find_due", "record.due_ms <= now_ms", "False", RENEWED),
+    Mutation("limiter.holding.Holdings._find_due", "record.is_due(now_ms)", "False", RENEWED),
     Mutation("limiter.holding.Holdings._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED),
     # Freeing.
     Mutation(

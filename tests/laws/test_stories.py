@@ -72,15 +72,15 @@ async def test_a_slow_limit_is_not_forgotten_for_a_fast_one(harness: Harness) ->
             pass
 
 
-async def test_a_give_back_counts_for_what_would_have_fitted(harness: Harness) -> None:
-    """50 of 100 taken, 25 refilled, 75 taken, 50 given back: without the lease 100 were there, not 125."""
+async def test_unused_tokens_come_back_in_full(harness: Harness) -> None:
+    """50 of 100 taken, 25 refilled, 75 taken, 50 given back: all 50 are there."""
     limiter = await new_limiter(harness)
     await limiter.set_system_defaults([Limit("tpm", 100, 10, 1)])
     async with limiter.acquire("key", "r", {"tpm": 50}) as lease:
         harness.clock.advance(2.5)
         await take(limiter, "key", "r", [{"tpm": 75}])
         await lease.release(tpm=50)
-    assert await left(limiter) == {"tpm": 25}
+    assert await left(limiter) == {"tpm": 50}
 
 
 async def test_every_ancestor_is_charged(harness: Harness) -> None:
@@ -302,3 +302,21 @@ async def test_a_failed_give_back_does_not_keep_the_others(harness: Harness) -> 
         await take(limiter, "key", "r", [{"rph": 1}])
     left = {row.entity_id: row.available for row in await keeper.get_status("key", "r")}
     assert sorted([left["key"], left["project"]]) == [8, 9], "one fails, and the other one has gone back"
+
+
+async def test_all_that_a_floor_leaves_is_granted_beside_others(harness: Harness) -> None:
+    """50 of 100 above a floor of 50, of a bucket that others write and that is full again since a moment."""
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([Limit("tpm", 100, 1_000, 1, floors=(("batch", 0.5),))])
+    other = beside(harness, limiter)
+    await take(limiter, "key", "r", [{"tpm": 1}])
+    harness.clock.advance(1)
+    await take(limiter, "key", "r", [{"tpm": 1}])
+    await take(other, "key", "r", [{"tpm": 20}])
+    for wait_ms, is_granted in ((1, False), (20, True), (0, False)):
+        harness.clock.advance_ms(wait_ms)
+        try:
+            async with limiter.acquire("key", "r", {"tpm": 50}, priority="batch"):
+                assert is_granted
+        except RateLimitExceeded:
+            assert not is_granted

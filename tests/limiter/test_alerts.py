@@ -22,7 +22,6 @@ from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from zae_limiter import (
     Alert,
-    AuditAction,
     Limit,
     Observer,
     RateLimiter,
@@ -41,6 +40,7 @@ from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
+from zae_limiter.testing.conformance.policies import alert_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,9 +74,8 @@ def listen(harness: Harness, store: Any = None) -> tuple[RateLimiter, Told]:
 
 async def recorded(limiter: RateLimiter, entity: str = "key") -> list[tuple[str, float]]:
     """Return what the audit log says, oldest first."""
-    events = await limiter.get_audit_events(entity, 1_000)
-    found = [event.details for event in reversed(events) if event.action == AuditAction.LIMIT_ALERT]
-    return [(details["limit"], details["threshold"]) for details in found]
+    events = reversed(await alert_events(limiter._backend.store, limiter, entity))
+    return [(event.details["limit"], event.details["threshold"]) for event in events]
 
 
 # What thresholds are.
@@ -253,7 +252,7 @@ async def test_an_alert_says_what_was_crossed(harness: Harness) -> None:
     assert day == Alert("key", "gpt-4", "tpd", 0.5, 55, replace(DAY, alerts=(0.5,)), now_ms)
     assert (day.instant, day.resets_at) == (datetime(2026, 6, 1, 12, tzinfo=UTC), datetime(2026, 6, 2, tzinfo=UTC))
     assert (minute.used, minute.resets_at) == (60, None)
-    newest, first = [event for event in await limiter.get_audit_events("key") if event.action == "limit_alert"]
+    newest, first = await alert_events(harness.store(), limiter, "key")
     assert first.details == {
         "limit": "tpd", "threshold": 0.5, "used": 55, "capacity": 100, "resets_at": "2026-06-02T00:00:00+00:00",
     }  # fmt: skip
@@ -595,3 +594,13 @@ def test_a_refused_request_is_still_refused() -> None:
         pass
     with pytest.raises(RateLimitExceeded), limiter.acquire("key", "gpt-4", {"tpd": 1}):
         pass
+
+
+async def test_alerts_beside_a_concurrency_limit(harness: Harness) -> None:
+    """Thresholds are those of tokens: slots of the same bucket are left alone."""
+    limiter = harness.limiter()
+    limits = [Limit.per_minute("rpm", 100, alerts=(0.8,)), Limit.concurrent("parallel", 3, ttl=60)]
+    async with limiter.acquire("key", "gpt-4", {"rpm": 90}, limits=limits) as lease:
+        assert lease.available == {"rpm": 10, "parallel": 2}
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=limits) as lease:
+        assert lease.available == {"rpm": 9, "parallel": 2}

@@ -165,6 +165,22 @@ def test_the_level_that_refuses_goes_before_the_one_that_has_least() -> None:
     assert checked.available == {"rpm": -5}
 
 
+async def test_a_deficit_counts_the_floor_that_a_priority_has_to_leave(harness: Harness) -> None:
+    """Refused with 350 left: 300 of them are the floor, so 10 of 60 are missing; a third of a token is one, too."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([Limit.per_minute("tpm", 600, floors={"batch": 0.5, "odd": 0.1111})])
+    await take(limiter, {"tpm": 250})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tpm": 60}, priority="batch")
+    (status,) = refused.value.statuses
+    assert (status.available, status.floor, status.deficit) == (350, 300, 10)
+    answer = await limiter.check_availability("key", "gpt-4", {"tpm": 60}, priority="batch")
+    assert answer.deficit == {"tpm": 10}
+    for cost, missing in ((283, 0), (284, 1)):  # the floor is 66.66
+        (status,) = await limiter.get_status("key", "gpt-4", needed={"tpm": cost}, priority="odd")
+        assert (status.exceeded, status.deficit) == (missing > 0, missing)
+
+
 async def test_whoever_asks_with_a_priority_hears_what_it_would_be_granted(harness: Harness) -> None:
     limiter = harness.limiter()
     await limiter.set_system_defaults([Limit.per_minute("tpm", 600, floors={"batch": 0.5})])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acquiring import granted
+from tests.support.acquiring import granted, take
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.stores.sqlite import SqliteStore
 from zae_limiter.testing import Harness, ManualClock
@@ -75,11 +75,98 @@ async def test_a_clock_that_steps_back_does_not_take_away_what_is_left(harness: 
     assert not await granted(limiter, {"rpm": 1}, limits=RPM)
 
 
-async def test_the_limits_of_a_bucket_share_its_time(harness: Harness) -> None:
-    """A return by a client whose clock is behind counts as of the newest instant that any limit was taken from.
+@pytest.mark.parametrize("lived_through", [True, False], ids=["lived through it", "fresh"])
+@pytest.mark.parametrize("refusal_ttl", [0, 1])
+async def test_retry_after_is_exact_when_the_clock_was_set_forward_and_back(
+    harness: Harness, lived_through: bool, refusal_ttl: int
+) -> None:
+    """What was refilled while it was ahead has been spent: nothing is there until it has caught up, and both say so."""
+    limiter = harness.limiter(refusal_ttl=refusal_ttl)
+    await limiter.set_limits("key", [Limit.per_second("rpm", 1, burst=10)])
+    assert await granted(limiter, {"rpm": 10})
+    harness.clock.advance(300)
+    assert await granted(limiter, {"rpm": 10})
+    harness.clock.advance(-277)
+    limiter = limiter if lived_through else harness.limiter(refusal_ttl=refusal_ttl)
+    for waited in (0, 100):
+        harness.clock.advance(waited)
+        with pytest.raises(RateLimitExceeded) as refused:
+            await take(limiter, {"rpm": 1})
+        assert refused.value.retry_after_seconds == 278 - waited
+        assert await limiter.time_until_available("key", "gpt-4", {"rpm": 1}) == 278 - waited
+        asked = await limiter.check_availability("key", "gpt-4", {"rpm": 1})
+        assert (asked.allowed, asked.retry_after_seconds) == (False, 278 - waited)
+    harness.clock.advance_ms(177_999)
+    assert not await granted(limiter, {"rpm": 1})
+    harness.clock.advance_ms(1)
+    assert await granted(limiter, {"rpm": 1})
 
-    At that instant the bucket is full, as if nothing had been taken; before it the refill until then is still to come.
-    """
+
+async def test_a_bucket_made_anew_while_the_clock_is_set_back_is_full_for_all(harness: Harness) -> None:
+    limiter, other = harness.limiter(), harness.limiter()
+    await other.set_limits("key", [Limit.per_second("rpm", 1, burst=10)])
+    harness.clock.advance(300)
+    assert await granted(limiter, {"rpm": 10})
+    harness.clock.advance(-300)
+    assert not await granted(limiter, {"rpm": 1})
+    await other.reset_bucket("key", "gpt-4")
+    assert await granted(limiter, {"rpm": 1}), "what was seen before the clock was set back says nothing of now"
+    assert await other.available("key", "gpt-4") == {"rpm": 9}
+
+
+SLOT = [Limit.concurrent("parallel", 1, ttl=60)]
+
+
+@pytest.mark.parametrize("lived_through", [True, False], ids=["lived through it", "fresh"])
+async def test_a_dead_holder_s_slot_is_back_after_its_time_to_live_though_the_clock_was_set_back(
+    harness: Harness, lived_through: bool
+) -> None:
+    """An hour forward, a slot is taken, an hour back: it must not be missing for an hour."""
+    dead, limiter = harness.limiter(), harness.limiter()
+    await limiter.set_limits("key", SLOT)
+    harness.clock.advance(3_600)
+    lease = dead.acquire("key", "gpt-4", {})
+    await lease.enter()  # and never renewed
+    if lived_through:
+        assert not await granted(limiter, {})
+    harness.clock.advance(-3_600)
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {})
+    assert refused.value.retry_after_seconds == 60
+    harness.clock.advance_ms(59_999)
+    assert not await granted(limiter, {})
+    harness.clock.advance_ms(1)
+    assert await granted(limiter, {})
+
+
+async def test_a_living_holder_keeps_its_slot_though_the_clock_was_set_back(harness: Harness) -> None:
+    holder, other = harness.limiter(), harness.limiter()
+    await other.set_limits("key", SLOT)
+    async with holder.acquire("key", "gpt-4", {}) as lease:
+        harness.clock.advance(30)
+        await holder.renew_slots()
+        harness.clock.advance(-3_600)
+        for _ in range(12):
+            assert not await granted(other, {})
+            await holder.renew_slots()
+            assert not await granted(other, {})
+            harness.clock.advance(20)
+        assert not lease.lost
+    assert await granted(other, {})
+
+
+async def test_a_slot_with_a_longer_time_to_live_than_the_limit_states_by_now_is_left_alone(harness: Harness) -> None:
+    holder, other = harness.limiter(), harness.limiter()
+    await other.set_limits("key", [Limit.concurrent("parallel", 1, ttl=3_600)])
+    async with holder.acquire("key", "gpt-4", {}):
+        await other.set_limits("key", SLOT)
+        for _ in range(10):
+            assert not await granted(other, {})
+            harness.clock.advance(60)
+
+
+async def test_a_client_whose_clock_is_behind_returns_all_that_it_took(harness: Harness) -> None:
+    """A bucket that is full by the newest instant that it knows may still have room by the clock of this client."""
     limits = [Limit.per_second("rpm", 10, burst=100), Limit.per_second("tpm", 10, burst=100)]
     ahead, limiter = harness.limiter(), harness.limiter()
     assert await granted(ahead, {"rpm": 0}, limits=limits)
@@ -89,7 +176,7 @@ async def test_the_limits_of_a_bucket_share_its_time(harness: Harness) -> None:
     with pytest.raises(ZeroDivisionError):
         async with limiter.acquire("key", "gpt-4", {"tpm": 50}, limits):
             raise ZeroDivisionError
-    assert await limiter.available("key", "gpt-4", limits) == {"rpm": 89, "tpm": 90}
+    assert await limiter.available("key", "gpt-4", limits) == {"rpm": 89, "tpm": 100}
     harness.clock.advance(1)
     assert await limiter.available("key", "gpt-4", limits) == {"rpm": 99, "tpm": 100}
 

@@ -9,6 +9,8 @@ import pytest
 
 from zae_limiter import CorruptRecordError, Limit, RateLimiter, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.limiter.lease_core import LeaseCore
+from zae_limiter.records import keys
+from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 
@@ -51,7 +53,9 @@ async def test_a_bucket_that_is_made_anew_while_another_level_settles_is_charged
             pass
 
     async with limiter.acquire("key", "gpt-4", {"tpm": 10}) as lease:
-        await limiter.reset_bucket("key", "gpt-4")
+        key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
+        await store.commit([Write(key, delete=True)])
+        limiter._backend.last_seen.forget(key)
         await lease.adjust(tpm=1_000)
         store.interruption = ("#org#", acquire_again)
     assert store.has_happened

@@ -180,7 +180,7 @@ async def test_a_lease_is_of_no_use_outside_its_block(harness: Harness, ending: 
                     raise Boom
     except Boom:
         pass
-    for verb in (lease.consume, lease.adjust, lease.release):
+    for verb in (lease.consume, lease.settle, lease.adjust, lease.release):
         with pytest.raises(LeaseExpiredError):
             await verb(rpm=1)
     left = 95 if ending == "normal" else 100

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,17 +155,25 @@ def test_debt_refuses_the_same_process_as_soon_as_nothing_is_held() -> None:
             client.take()
 
 
-def test_quotas_are_not_held_across_the_end_of_their_window() -> None:
-    client = Client(Limit.quota("rps", 10_000, every="hour"))
-    hour = 3_600_000
-    client.clock.set_ms(client.clock.now_ms() // hour * hour + hour - 310)
-    client.heat()
-    assert client.held > 0
-    client.clock.advance_ms(20)
-    assert client.held == 0
-    client.take().exit()
-    client.limiter.flush()
-    assert client.limiter.available(KEY, MODEL) == {"rps": 9_999}
+@pytest.mark.parametrize(
+    "quota",
+    [Limit.quota("tokens", 10_000, every="hour"), Limit.quota("tokens", 10_000, reset_after=timedelta(hours=5))],
+    ids=["calendar", "first use"],
+)
+@pytest.mark.parametrize("cost", [{"tokens": 1}, {"rps": 1, "tokens": 1}, {"rps": 1}], ids=repr)
+def test_nothing_is_drawn_in_advance_beside_a_quota(quota: Limit, cost: Mapping[str, int]) -> None:
+    """Neither is its settlement put off: all of that would be lost until the window ends if the process were killed."""
+    client = Client(RPS, quota)
+    client.heat(cost=cost)
+    before = client.store.commits
+    lease = client.take(cost)
+    assert (client.held, client.store.commits - before) == (0, 1)
+    lease.adjust(tokens=5)
+    lease.exit()
+    assert lease.settled
+    assert SyncRateLimiter(SyncRepository(client.inner)).available(KEY, MODEL)["tokens"] == 10_000 - 5 - 31 * cost.get(
+        "tokens", 0
+    )
 
 
 def test_a_floor_is_left_untouched() -> None:

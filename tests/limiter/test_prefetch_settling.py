@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,46 @@ def test_a_debt_is_not_paid_by_give_backs_that_are_worth_nothing(leases: int) ->
         client.limiter.flush()
         left.append(count_grants(client))
     assert left[1] <= left[0] <= 1_000 - 100 * leases
+
+
+@pytest.mark.parametrize(
+    ("on_error", "tokens"),
+    [("give_back", 0), ("keep", 6), ({"rps": 2}, 2), ({"rps": 40}, 40)],
+    ids=repr,
+)
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_call_that_fails_is_charged_as_on_error_says(on_error: Any, tokens: int, settled: bool) -> None:
+    """Of tokens that were drawn in advance, at both levels: nothing is written before the next draw."""
+    client = Client(Limit.per_day("rps", 100_000))
+    client.join_organisation()
+    client.heat()
+    before = client.store.commits
+    with pytest.raises(ZeroDivisionError), client.limiter.acquire(KEY, MODEL, {"rps": 5}, on_error=on_error) as lease:
+        lease.adjust(rps=1)
+        if settled:
+            lease.settle(rps=7)
+        raise ZeroDivisionError
+    assert client.store.commits == before
+    client.limiter.flush()
+    assert lease.settled
+    states = client.limiter.get_buckets(KEY) + client.limiter.get_buckets("org")
+    assert [state.total_consumed_milli for state in states] == [(30 + (7 if settled else tokens)) * 1_000] * 2
+
+
+def test_usage_that_is_settled_replaces_corrections_before_they_are_written() -> None:
+    client = Client(Limit.per_day("rps", 100_000))
+    client.heat()
+    lease = client.take({"rps": 5})
+    lease.adjust(rps=100)
+    lease.settle(rps=50)
+    lease.settle(rps=3)
+    lease.exit(final=False)
+    lease.settle(rps=9)
+    client.limiter.flush()
+    lease.settle(rps=4)
+    client.limiter.flush()
+    (state,) = client.limiter.get_buckets(KEY)
+    assert state.total_consumed_milli == 34_000
 
 
 def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
@@ -152,14 +193,14 @@ def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
 
 
 def test_what_a_lease_owes_is_not_set_off_against_what_another_one_gives_back() -> None:
-    """Both have taken from one draw; the bucket has been full since, so that what is given back is worth nothing."""
+    """Both have taken from one draw; the bucket was reset since, so that what is given back is worth nothing."""
     left = []
     for prefetch in (0.0, 0.5):
         client = Client(RPS, prefetch=prefetch)
         client.heat()
         owes, returns = client.take({"rps": 10}), client.take({"rps": 10})
-        client.clock.advance_ms(2_000)
         client.limiter.flush()
+        client.limiter.reset_bucket(KEY, MODEL)
         client.take({"rps": 500}, exact=True).exit()
         owes.adjust(rps=10)
         returns.release(rps=10)

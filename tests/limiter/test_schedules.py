@@ -39,6 +39,23 @@ async def test_a_wait_that_crosses_a_border_is_exact(harness: Harness) -> None:
     assert await granted(limiter, {"tpm": 500})
 
 
+async def test_a_quota_waits_for_its_window_across_any_number_of_borders(harness: Harness) -> None:
+    """Thirty hours with a border every minute: `retry_after` and `resets_at` name the same instant."""
+    set_clock(harness, "2027-06-29T18:00:30")
+    limiter = harness.limiter()
+    minutely = ScheduleEntry("*/2 * * * *", scale=0.5)
+    await limiter.set_system_defaults([Limit.quota("tokens", 1_000, every="month").with_schedule([minutely])])
+    await take(limiter, {"tokens": 500})
+    with pytest.raises(RateLimitExceeded) as refused:
+        await take(limiter, {"tokens": 400})
+    waits = timedelta(seconds=refused.value.retry_after_seconds or 0)
+    assert datetime(2027, 6, 29, 18, 0, 30, tzinfo=UTC) + waits == refused.value.resets_at
+    harness.clock.advance_ms(waits // timedelta(milliseconds=1) - 1)
+    assert not await granted(limiter, {"tokens": 400})
+    harness.clock.advance_ms(1)
+    assert await granted(limiter, {"tokens": 400})
+
+
 async def test_a_wait_right_after_the_bucket_was_made_knows_what_it_holds(harness: Harness) -> None:
     """It is empty then; the entry of 11 o'clock makes 100 a second, of which 49 are missing after the first minute."""
     set_clock(harness, "2027-06-01T10:59:00")

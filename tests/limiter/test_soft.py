@@ -13,6 +13,7 @@ from tests.aggregator.streams import StreamedStore, aggregator, snapshots
 from tests.support.acquiring import granted, take
 from zae_limiter import Decision, Limit, Observer
 from zae_limiter.core.bucket import Rule
+from zae_limiter.core.credit import draw_with_credits, suffices
 from zae_limiter.core.draw import AnchoredLimit, draw, owe
 from zae_limiter.records import bucket, charging, keys, usage
 from zae_limiter.records.algebra import Image, apply_write, holds
@@ -44,7 +45,7 @@ def test_where_the_guard_holds_what_is_counted_as_overdrawn_was_not_there(
     capacity: int, since: int, seen: int, stored: int, cost: int, owes: bool
 ) -> None:
     """Whatever the writer has seen, and whatever is stored by now."""
-    limit = AnchoredLimit.of(Rule(capacity, 1, 1), 0, ("tk", "tc", "hi"), ov="ov")
+    limit = AnchoredLimit.of(Rule(capacity, 1, 1), 0, ("tk", "tc"), ov="ov")
     put: dict[str, Any] = {}
     add: dict[str, int] = {}
     guard = (owe if owes else draw)(limit, seen - since, cost, since, put, add)
@@ -55,6 +56,36 @@ def test_where_the_guard_holds_what_is_counted_as_overdrawn_was_not_there(
         assert add.get("ov", 0) == max(0, cost - max(0, real))
         after = put.get("tk", stored - since + add.get("tk", 0))
         assert min(capacity, after + since) == real - cost
+
+
+@given(
+    since=st.integers(-1_000, 10**6),
+    seen=st.integers(-60, 120),
+    stored=st.integers(-60, 120),
+    lots=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    stored_lots=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    cost=st.integers(0, 150),
+)
+def test_with_credits_too_only_what_was_not_there_is_counted_as_overdrawn(
+    since: int, seen: int, stored: int, lots: tuple[int, int], stored_lots: tuple[int, int], cost: int
+) -> None:
+    """A debt has to be covered by credit before anything can be taken from it."""
+    limit = AnchoredLimit.of(Rule(100, 1, 1), 0, ("tk", "tc"), ov="ov")
+    put: dict[str, Any] = {}
+    add: dict[str, int] = {}
+    known = dict(zip(("lot_a", "lot_b"), lots, strict=True))
+    if suffices(limit, seen - since, cost, since):
+        return
+    guards = draw_with_credits(limit, seen - since, list(known.items()), cost, since, put, add)
+    assert guards is not None
+    assert holds({"tk": seen - since, **known}, tuple(guards)), "by who has seen what is stored, it is taken"
+    image = {"tk": stored - since, "lot_a": stored_lots[0], "lot_b": stored_lots[1]}
+    if holds(image, tuple(guards)):
+        real, credit = min(100, stored), sum(stored_lots)
+        assert add.get("ov", 0) == max(0, cost - max(0, real + credit))
+        after = {attr: put.get(attr, value + add.get(attr, 0)) for attr, value in image.items()}
+        assert min(100, after["tk"] + since) + after["lot_a"] + after["lot_b"] == real + credit - cost
+        assert min(after["lot_a"], after["lot_b"]) >= 0
 
 
 async def test_an_overdrawn_limit_is_one_write_and_no_read(harness: Harness) -> None:
@@ -184,7 +215,7 @@ def test_the_halves_of_a_split_bucket_return_together_what_was_overdrawn() -> No
     now = 10**12
     image = apply_write(None, charging.create(level, {"tpd": 150_003}, now))
     assert image is not None
-    charge = Charge.of(level, image, now, {}).with_overdrawn(level, {"tpd": 150_003}, {})
+    charge = Charge.of(level, image, now, cost={"tpd": 150_003})
     assert charge.overdrawn == {"tpd": 49_003}
     total = 0
     writes = split(level, image, now)

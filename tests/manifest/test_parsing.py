@@ -179,7 +179,7 @@ MISTAKES = {
     "system: {limits: {x: {rate: 1, schedule: [{cron: '* 9 * * *', scal: 1}]}}}": (1, 63, "no known key"),
     "system: {limits: {x: {quota: 1, schedule: [{cron: '* 9 * * *', refill_amount: 1}]}}}": (1, 43, "of a quota"),
     "system: {limits: {x: {quota: 1, cron: daily}}}": (1, 39, "five fields"),
-    "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, every: day, on: 1}}}": (1, 66, "cannot be combined with cron"),
+    "system: {limits: {x: {quota: 1, cron: 0 9 * * 1, on: 1}}}": (1, 54, "cannot be combined with cron"),
     "system: {limits: {x: {concurrent: 0}}}": (1, 35, "between 1 and 10000"),
     "system: {limits: {x: {concurrent: 1.5}}}": (1, 35, "whole number"),
     "system: {limits: {x: {concurrent: 5, ttl: soon}}}": (1, 43, "such as 30s or 2min"),

@@ -71,8 +71,8 @@ def test_a_plan_after_an_apply_is_empty() -> None:
     repository = opened()
     first = apply(repository, FULL)
     assert names(first)[:3] == ["add entity acme", "add entity project", "add entity key-1"]
-    assert repository.plan_limits(parse(FULL)) == Plan()
-    assert repository.plan_limits(parse(FULL), prune=True) == Plan()
+    assert repository.plan_limits(parse(FULL)).changes == ()
+    assert repository.plan_limits(parse(FULL), prune=True).changes == ()
     assert repository.get_limits("key-1") == [Limit.per_minute("rpm", 5)]
     assert repository.resolve_access("key-1", "gpt-4") == (Access.ENABLED, "entity")
     assert repository.resolve_access("other", "gpt-5") == (Access.DISABLED, "resource")
@@ -89,7 +89,7 @@ CASCADES = """
 def test_cascade_policies_of_resources_and_entities() -> None:
     repository = opened()
     apply(repository, CASCADES)
-    assert repository.plan_limits(parse(CASCADES), prune=True) == Plan()
+    assert repository.plan_limits(parse(CASCADES), prune=True).changes == ()
     assert (repository.get_resource_cascade("gpt-4"), repository.get_resource_cascade("gpt-5")) == (False, True)
     assert (repository.get_entity_cascade("key-1"), repository.get_entity_cascade("key-1", "gpt-4")) == (False, True)
     plan = apply(
@@ -328,13 +328,14 @@ def test_an_interrupted_apply_is_finished_by_another(stop: int) -> None:
         repository.apply_plan(plan, None, crash)
     again = decode_plan(json.loads(json.dumps(encode_plan(plan, "default"))), "default")
     assert repository.apply_plan(again) == 9 - stop
-    assert repository.plan_limits(parse(FULL)) == Plan()
+    assert repository.plan_limits(parse(FULL)).changes == ()
 
 
 def test_a_plan_survives_json() -> None:
     repository = opened()
     plan = repository.plan_limits(parse(FULL))
-    assert decode_plan(json.loads(json.dumps(encode_plan(plan, "default"))), "default") == plan
+    decoded = decode_plan(json.loads(json.dumps(encode_plan(plan, "default"))), "default")
+    assert decoded.changes == plan.changes  # warnings are for people who look at the plan
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_an_export_is_a_file_with_nothing_to_do_that_makes_an_equal_store(format
     repository.set_limits("never created", [Limit.quota("win", 5, every="5400s@")], "gpt-4")
     stored = repository.export_limits()
     manifest = parse(write_document(export_data(stored), format), format)
-    assert repository.plan_limits(manifest, prune=True) == Plan()
+    assert repository.plan_limits(manifest, prune=True).changes == ()
     assert repository.get_entity("never created") is None
     other = opened()
     other.apply_plan(other.plan_limits(manifest))
@@ -440,7 +441,18 @@ SLOTS = st.builds(
     st.booleans(),
     st.dictionaries(st.sampled_from(["batch", "soft", "ttl", "max_hold"]), st.just(0.25)),
 )
-LIMITS = st.builds(Limit.with_schedule, st.one_of(UNSCHEDULED, SLOTS), SCHEDULES)
+
+
+@st.composite
+def scheduled_limits(draw: st.DrawFn) -> Limit:
+    limit, schedule = draw(st.one_of(UNSCHEDULED, SLOTS)), draw(SCHEDULES)
+    try:
+        return limit.with_schedule(schedule)
+    except ValidationError:  # an entry that is never in force
+        return limit
+
+
+LIMITS = scheduled_limits()
 IDS = st.one_of(
     st.sampled_from(
         ["null", "true", "1", "0x1F", "10:30", "~", "a b", "é", "'q'", '"q"', "a: b", "- a", "&a", "<<", "."]
@@ -463,7 +475,7 @@ def test_any_state_survives_a_file(entries: dict[str, tuple[Limit, Access | None
     repository.apply_plan(repository.plan_limits(wanted))
     text = write_document(export_data(repository.export_limits()), format)
     again = parse_manifest(text, format, parse_limit)
-    assert repository.plan_limits(again, prune=True) == Plan()
+    assert repository.plan_limits(again, prune=True).changes == ()
     named = {
         who: entities[who] if entities[who]["name"] != who else {"cascade": entities[who]["cascade"]}
         for who in entities

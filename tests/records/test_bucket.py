@@ -108,6 +108,25 @@ def test_changed_limits_keep_clamp_and_add(
         assert found[name] == before[name]
 
 
+@given(
+    limits().flatmap(lambda given: st.tuples(st.just(given), costs(given))),
+    limits(),
+    st.lists(st.integers(0, 10**6), min_size=2, max_size=2).map(sorted),
+)
+def test_a_change_counts_from_its_instant_however_late_it_is_written_down(
+    drawn: tuple[tuple[Limit, ...], dict[str, int]], changed: tuple[Limit, ...], instants: list[int]
+) -> None:
+    given, cost = drawn
+    changed_ms, now = (NOW + later for later in instants)
+    image = done(None, charging.create(level_of(given), cost, NOW))
+    level = level_of(changed, version=2)._replace(changed_ms=changed_ms)
+    at_once, late = (done(image, reshaping.reshape(level, image, {}, instant)) for instant in (changed_ms, now))
+    known = {limit.name for limit in changed}.intersection(cost)
+    read = bucket.reading([(level, image)], now).balances
+    for name in known:
+        assert balances(late, now)[name] == balances(at_once, now)[name] == read[name][0].level(now)
+
+
 @given(limits().flatmap(lambda given: st.tuples(st.just(given), costs(given))), st.integers(-200_000, 200_000))
 def test_the_instant_at_which_all_is_full(drawn: tuple[tuple[Limit, ...], dict[str, int]], delta: int) -> None:
     """From it on forgetting the bucket loses nothing; a millisecond before it would."""
@@ -137,7 +156,7 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
 
 
 def test_no_two_limits_share_an_attribute() -> None:
-    fields = (*bucket.FIELDS, *bucket.COUNTERS)
+    fields = (*bucket.FIELDS, "ov", "ua")
     names = ("a", "a_tk", "a_tk_tk", "tk", "b_a", "a.b", "a-b", "a_b")
     assert len({level_record.attribute(name, field) for name in names for field in fields}) == len(names) * len(fields)
 
@@ -178,3 +197,50 @@ def test_numbers_stay_small_enough_for_stores_that_count_in_doubles() -> None:
     assert image[level_record.ANCHOR] > NOW
     assert balances(image, now) == {"tps": 0}
     assert balances(image, now + 1) == {"tps": 10**6}
+
+
+@given(
+    capacity=st.integers(1, 100),
+    floor=st.sampled_from([0.0, 0.25, 0.5]),
+    spent=st.integers(0, 150_000),
+    cost=st.none() | st.integers(0, 100),
+    rate=st.sampled_from([1, 100, 10_000]),
+    waited_ms=st.integers(0, 120),
+    seen_ago_ms=st.integers(0, 100),
+)
+def test_contention_never_decides_whether_a_cost_fits(
+    capacity: int, floor: float, spent: int, cost: int | None, rate: int, waited_ms: int, seen_ago_ms: int
+) -> None:
+    """A draw that fits as of now is always drawn, and one that does not never is: contention only chooses the form.
+
+    A cost of None is all that the floor leaves.
+    """
+    given_limits = (Limit("tpm", capacity, rate, 1, floors=(("batch", floor),) if floor else ()),)
+    entries = level_record.token_limits_for(given_limits, "batch" if floor else None)
+    level = level_record.Level(KEY, "ns", "key", "gpt-4", given_limits, entries, "system", 1, 0)
+    image = done(None, charging.create(level, {"tpm": spent}, NOW))
+    now = NOW + waited_ms
+    known = charging.anchored_limits(level, image, now)
+    assert known is not None
+    cost = int(capacity * (1 - floor)) if cost is None else cost
+    fits = balances(image, now)["tpm"] >= cost * 1000 + entries["tpm"].least
+    for contention in (charging.ALONE, charging.Contention({"tpm"}, now - seen_ago_ms, 1)):
+        write = charging.charge(level, image, known, {"tpm": cost * 1000}, now, contention)
+        assert (write is not None) == fits
+
+
+def test_a_bucket_with_the_counters_of_the_give_back_rule_before_is_read_as_any_other() -> None:
+    """`cr` and `hi` were written until give-backs became plain adds; they are left alone and mean nothing."""
+    given_limits = (Limit.per_minute("rpm", 100), Limit.quota("usd", 50, every="day"))
+    level = level_of(given_limits)
+    plain = done(None, charging.create(level, {"rpm": 10_000, "usd": 5_000}, NOW))
+    older = plain | {f"b_{name}_{field}": 7 for name in ("rpm", "usd") for field in ("cr", "hi")}
+    bucket.inspect(KEY, older)
+    for change in ({"rpm": -4_000, "usd": -5_000}, {"rpm": 95_000, "usd": 1_000}):
+        settled = [
+            done(image, settle(level, image, change, Charge.of(level, image, NOW), NOW + 1).write)
+            for image in (plain, older)
+        ]
+        assert settled[1].items() - older.items() == settled[0].items() - plain.items()
+    changed = level_of((Limit.per_minute("rpm", 50),), version=2)
+    assert balances(done(older, charge(changed, older, {"rpm": 1_000}, NOW + 5)), NOW + 5)["rpm"] == 49_000

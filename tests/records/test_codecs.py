@@ -71,15 +71,24 @@ def test_limits_come_back_and_leave_nothing_of_those_before(
     before: tuple[Limit, ...], after: tuple[Limit, ...], policy: OnUnavailable | None
 ) -> None:
     key = keys.system_config("ns")
-    first = stored(config.replace(key, None, before, {}, OnUnavailable.BLOCK))
-    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None)
-    second = stored(Write(key, (), first), config.replace(key, first, after, {}, policy))
-    assert config.decode(key, second) == (after, policy, 2, None, None)
+    first = stored(config.replace(key, None, config.Config(before, OnUnavailable.BLOCK, changed_ms=7), {}))
+    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None, 7)
+    second = stored(Write(key, (), first), config.replace(key, first, config.Config(after, policy), {}))
+    assert config.decode(key, second) == (after, policy, 2, None, None, 0)
     more = sum(bool(field) for limit in after for field in (limit.ttl, limit.max_hold, limit.soft))
     assert len(config.encode(after)) == 3 * len(after) + more, "no two limits share an attribute"
-    gone = stored(Write(key, (), second), config.replace(key, second, None, {}))
-    assert config.decode(key, gone) == (None, None, 3, None, None), "a deleted config keeps its version"
-    assert config.decode(key, None) == (None, None, 0, None, None)
+    gone = stored(Write(key, (), second), config.replace(key, second, config.Config(changed_ms=9), {}))
+    assert config.decode(key, gone) == (None, None, 3, None, None, 9), "a deleted config keeps its version and instant"
+    assert config.decode(key, None) == (None, None, 0, None, None, 0)
+
+
+def test_only_other_limits_are_a_change_of_limits() -> None:
+    one, other = Limit.per_minute("rpm", 1), Limit.per_hour("tpm", 5)
+    seen = config.Config((one, other), changed_ms=7)
+    for same in ((one, other), (other, one)):
+        assert seen.replaced_by(config.Config(same, cascade=True), 9).changed_ms == 7
+    for changed in ((one,), (one, Limit.per_hour("tpm", 6)), None):
+        assert seen.replaced_by(config.Config(changed), 9).changed_ms == 9
 
 
 @pytest.mark.parametrize(
@@ -91,12 +100,13 @@ def test_limits_come_back_and_leave_nothing_of_those_before(
         {"on_unavailable": "perhaps"},
         {"l_wcu_cp": 5},
         {"l__cp": 1},
+        {"changed_ms": "yesterday"},
     ],
     ids=str,
 )
 def test_a_config_that_cannot_be_read_is_never_unlimited(damage: dict[str, Any]) -> None:
     key = keys.system_config("ns")
-    image = {**stored(config.replace(key, None, (Limit.per_minute("rpm", 1),), {})), **damage}
+    image = {**stored(config.replace(key, None, config.Config((Limit.per_minute("rpm", 1),)), {})), **damage}
     with pytest.raises(CorruptRecordError, match="ns/SYSTEM# #CONFIG cannot be read"):
         config.decode(key, image)
 

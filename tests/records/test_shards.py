@@ -201,8 +201,7 @@ def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 @pytest.mark.parametrize("times", [1, 8])
-@pytest.mark.parametrize("whole", [False, True], ids=["reset", "delete"])
-def test_who_believes_in_shards_that_are_gone_finds_one_new_bucket(blocking: bool, times: int, whole: bool) -> None:
+def test_who_believes_in_shards_that_are_gone_finds_one_new_bucket(blocking: bool, times: int) -> None:
     harness = opened(blocking=blocking)
 
     async def work() -> None:
@@ -212,12 +211,33 @@ def test_who_believes_in_shards_that_are_gone_finds_one_new_bucket(blocking: boo
         await split(first, times)
         for limiter in (first, second):
             assert await take(limiter, 9) is None
-        await (second.delete_entity("key") if whole else second.reset_bucket("key", "gpt-4"))
+        await second.delete_entity("key")
         assert await levels(second) == {}
         harness.clock.advance(2)  # until then it refuses by what it saw
         assert await take(first, 60) is None
         assert await drain(second) + await drain(first) == 4
         assert len(await levels(second)) == 1
+
+    harness.run(work())
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("times", [1, 8])
+def test_a_reset_fills_all_shards(blocking: bool, times: int) -> None:
+    """Those that do not fit into one commit, too."""
+    harness = opened(blocking=blocking)
+
+    async def work() -> None:
+        first, second = await begun(harness, still(64), clients=2)
+        await take(first, 1)
+        await split(first, times)
+        for limiter in (first, second):
+            assert await take(limiter, 9) is None
+        assert (await second.reset_bucket("key", "gpt-4")).shards == 2**times
+        assert len(await levels(second)) == 2**times
+        harness.clock.advance(2)  # until then it refuses by what it saw
+        assert await take(first, 60) is None
+        assert await drain(second) + await drain(first) == 4
 
     harness.run(work())
 
@@ -230,8 +250,7 @@ def test_a_split_during_a_reset_leaves_no_shard_over(blocking: bool) -> None:
         first, second = await begun(harness, still(100), times=1)
         assert await take(second, 4) is None
         store_of(first).before_commit = lambda: split(second)
-        await first.reset_bucket("key", "gpt-4")
-        assert await levels(first) == {}
+        assert (await first.reset_bucket("key", "gpt-4")).shards == len(await levels(first)) > 2
         assert await drain(second) + await drain(first) == 100
 
     harness.run(work())

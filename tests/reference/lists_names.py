@@ -6,6 +6,7 @@ import inspect
 import json
 import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 KINDS = (
@@ -58,7 +59,19 @@ def list_keywords(member: Any) -> list[str] | None:
     return [each.name for each in named if each.kind in kinds and each.name != "self" and not each.name.startswith("_")]
 
 
+def list_modules(*packages: str) -> list[str]:
+    """Return the modules in some packages and in the packages in these, without importing any of them."""
+    found = []
+    for package in packages:
+        folders = [Path(place) for place in import_module(package).__path__]
+        files = [(file, folder) for folder in folders for file in folder.rglob("*.py")]
+        parts = [(package, *file.relative_to(folder).with_suffix("").parts) for file, folder in files]
+        found += [".".join(each).removesuffix(".__init__") for each in parts]
+    return sorted(name for name in found if "._" not in name)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     library = import_module("zae_limiter")
-    print(json.dumps({"members": list_members(library), "names": sorted(library.__all__)}))
+    modules = list_modules("zae_limiter", "zae_limiter_aggregator")
+    print(json.dumps({"members": list_members(library), "names": sorted(library.__all__), "modules": modules}))

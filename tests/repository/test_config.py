@@ -343,3 +343,19 @@ async def test_config_that_cannot_be_read_is_an_error_until_it_is_set_again(harn
         await take(limiter, 1)
     await limiter.set_system_defaults(rpm(50))
     assert (await take(limiter, 1)).available == {"rpm": 49}
+
+
+async def test_the_policy_for_an_unavailable_store_is_read_once_per_cache_time(harness: Harness) -> None:
+    store = FaultyStore(harness.store())
+    repository = harness.limiter(store).repository
+    await repository.set_system_defaults([Limit.per_minute("rpm", 10)], on_unavailable="allow")
+    assert await repository.resolve_on_unavailable() is OnUnavailable.ALLOW
+    before = store.calls.copy()
+    for _ in range(3):
+        assert await repository.resolve_on_unavailable() is OnUnavailable.ALLOW
+    assert store.calls == before
+    await harness.limiter().set_system_defaults([Limit.per_minute("rpm", 10)], on_unavailable="block")
+    harness.clock.advance(repository.get_cache_stats().ttl_seconds)
+    assert await repository.resolve_on_unavailable() is OnUnavailable.BLOCK
+    await repository.set_system_defaults([Limit.per_minute("rpm", 10)], on_unavailable="allow")
+    assert await repository.resolve_on_unavailable() is OnUnavailable.ALLOW, "a change of its own counts at once"

@@ -86,6 +86,20 @@ async def test_an_unused_limit_has_a_full_bucket(harness: Harness) -> None:
     assert (found.tokens, found.in_flight) == (3, 0)
 
 
+async def test_slots_of_one_millisecond_are_listed_in_the_order_of_taking(harness: Harness) -> None:
+    """Whichever client takes them, one by one or several with one write."""
+    clients = [harness.limiter(), harness.limiter()]
+    await clients[0].set_system_defaults([Limit.concurrent("parallel", 60)])
+    holders = [f"holder-{number:02}" for number in range(12)]
+    async with AsyncExitStack() as held:
+        for number, holder in enumerate(holders):
+            lease = clients[number % 2].acquire("key", "jobs", {"parallel": 1 + number % 3}, holder=holder)
+            await held.enter_async_context(lease)
+        (state,) = await clients[1].get_buckets("key", "jobs")
+        assert list(dict.fromkeys(slot.holder for slot in state.slots)) == holders
+        assert len({slot.since_ms for slot in state.slots}) == 1
+
+
 async def test_surveys_and_capacities_count_free_slots(harness: Harness) -> None:
     limiter = harness.limiter()
     await limiter.set_system_defaults([PARALLEL])

@@ -99,7 +99,9 @@ async def test_a_bucket_is_reset_while_others_consume_all_the_time(harness: Harn
     await take(limiter, 500)
     store.crowd = lambda: take(limiter)
     await keeper.reset_bucket("key", "gpt-4")
-    assert await limiter.available("key", "gpt-4") == {"rpm": 1_000}
+    # On a cluster the audit event follows in a commit of its own, before which one more call is charged.
+    since = 0 if store.capabilities.wide_commits else 1
+    assert await limiter.available("key", "gpt-4") == {"rpm": 1_000 - since}
 
 
 async def test_a_bucket_that_only_looks_like_the_one_before_is_another(harness: Harness) -> None:

@@ -9,6 +9,7 @@ thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from tests.support.deadlines import PATIENCE
 from zae_limiter import BackendCapabilities, Limit, RateLimiter, RateLimitExceeded, Repository, Store
+from zae_limiter.limiter.amounts import OnError
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store
@@ -153,6 +155,71 @@ def test_cancelled_body(opener: Opener, run: Callable[[Coroutine[Any, Any, int]]
         return {5} if completed else {0, 5}  # cancelled in the settlement: the work was done, it is settled
 
     assert run(cancel_everywhere(opener, scenario, spent)) > 6
+
+
+KEPT = [("keep", 5), ({"rpm": 2}, 2), ({"rpm": 9}, 9)]
+"""What ``on_error`` says of a block that has taken 3 and was adjusted by 2, and what such a block is charged."""
+
+
+@pytest.mark.parametrize(("on_error", "kept"), KEPT, ids=repr)
+def test_cancelled_body_that_keeps_tokens(
+    opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int], on_error: OnError, kept: int
+) -> None:
+    """Before the block nothing is charged, in the block what ``on_error`` says, on the way out what was used."""
+    entered, adjusted = False, False
+
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        nonlocal entered, adjusted
+        entered = adjusted = False
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}, on_error=on_error) as lease:
+            entered = True
+            await asyncio.sleep(0)
+            await lease.adjust(rpm=2)
+            adjusted = True
+            await asyncio.sleep(0)
+
+    def spent(completed: bool) -> set[int]:
+        if completed or not entered:
+            return {5} if completed else {0}
+        return {5, kept} if adjusted else {3 if on_error == "keep" else kept}
+
+    assert run(cancel_everywhere(opener, scenario, spent, limits=(LIMIT, PARALLEL))) > 6
+
+
+@pytest.mark.parametrize("on_error", ["give_back", "keep", {"rpm": 2}], ids=repr)
+def test_cancelled_body_that_has_settled(
+    opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int], on_error: OnError
+) -> None:
+    settled = False
+
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        nonlocal settled
+        settled = False
+        async with limiter.acquire(who, "gpt-4", {"rpm": 3}, on_error=on_error) as lease:
+            await lease.settle(rpm=7)
+            settled = True
+            await asyncio.sleep(0)
+
+    work = cancel_everywhere(opener, scenario, lambda _: {7} if settled else {0})
+    assert run(work) > 6
+
+
+def test_a_failure_that_is_cancelled_while_it_is_settled(
+    opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]
+) -> None:
+    failed = False
+
+    async def scenario(limiter: RateLimiter, who: str) -> None:
+        nonlocal failed
+        failed = False
+        costs, kept = {"a": {"rpm": 3}, "b": {"rpm": 3}}, {"a": {"rpm": 2}, "b": {"rpm": 2}}
+        with contextlib.suppress(ZeroDivisionError):
+            async with limiter.acquire(who, costs, on_error=kept):
+                failed = True
+                raise ZeroDivisionError
+
+    work = cancel_everywhere(opener, scenario, lambda _: {2} if failed else {0}, ("a", "b"), (LIMIT, PARALLEL))
+    assert run(work) > 6
 
 
 def test_cancelled_acquire_of_several_resources(opener: Opener, run: Callable[[Coroutine[Any, Any, int]], int]) -> None:

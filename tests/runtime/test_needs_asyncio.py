@@ -54,6 +54,7 @@ def drive(work: Any) -> None:
         work.close()
 
 
+@pytest.mark.filterwarnings("ignore:create_stack is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("kind", "call"), CASES)
 def test_every_method_says_what_it_needs_before_it_asks_the_store(
     kind: type[Repository | RateLimiter], call: Callable[[Any], object]

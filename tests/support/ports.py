@@ -23,8 +23,10 @@ def free_port() -> int:
     raise OSError(f"no free port on 127.0.0.1 between {FIRST} and {LAST}")
 
 
-def listener() -> socket.socket:
-    """A socket that listens on a port of the same range."""
+def listener(port: int = 0) -> socket.socket:
+    """A socket that listens on a port of the same range, or on the given one."""
+    if port:
+        return socket.create_server(("127.0.0.1", port))
     for _ in range(ATTEMPTS):
         try:
             return socket.create_server(("127.0.0.1", _any()))

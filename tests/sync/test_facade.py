@@ -129,7 +129,7 @@ SHARED: dict[str, Callable[[Any], object]] = {
     "region": lambda it: it.region,
     "endpoint_url": lambda it: it.endpoint_url,
     "list_deployed": lambda it: it.list_deployed("us-east-1", engine.endpoint()),
-    "create_stack": lambda it: refused(ValidationError, lambda: it.create_stack(StackOptions())),
+    "create_stack": lambda it: refused(DeprecationWarning, lambda: it.create_stack(StackOptions())),
     "delete_stack": lambda it: refused(ValidationError, lambda: it.delete_stack()),
     "get_buckets": lambda it: it.get_buckets("key", "gpt-4"),
     "reset_bucket": lambda it: it.reset_bucket("key", "gpt-4", None, "me"),
@@ -302,6 +302,7 @@ def test_the_builders_take_the_same_steps() -> None:
         "stack": "my-app",
         "auto_update": False,
         "on_unavailable": "allow",
+        "parallel_mode": "serial",
     }
     steps |= {field.name: getattr(StackOptions(), field.name) for field in fields(StackOptions)}
     ignored = {"rejection_cache_ttl": 1.0, "rejection_cache_size": 10, "stamp_ttl": 60, "enable_provisioner": True}

@@ -85,6 +85,7 @@ def test_an_acquire_that_is_not_measured_calls_nothing_more(opened: Callable[[],
     work()
     during = calls_of(work)
     uninstrument(limiter)
+    work()
     assert calls_of(work) == never
     assert [name for name in during if MEASURING in name], "else this would show nothing"
     assert not [name for name in during if "ObservedStore" in name], "nobody wants to know of store calls"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tools import terraform
+from tools import policies, terraform
 from zae_limiter import StackOptions
+from zae_limiter.records.attributes import CLIENT_ATTRIBUTES
 
 CDK = terraform.MODULE.parent / "cdk" / "limiter_stack.py"
 
@@ -65,3 +66,13 @@ def test_new_stacks_of_other_tools_have_the_region_in_their_names(template: Any)
 def test_stacks_of_other_tools_say_whose_they_are() -> None:
     assert f'{terraform.OURS} = "Terraform"' in (terraform.MODULE / "main.tf").read_text(encoding="utf-8")
     assert f'given["{terraform.OURS}"] = "CDK"' in CDK.read_text(encoding="utf-8")
+
+
+def test_the_acquire_policies_allow_the_attributes_of_the_codec(template: Any) -> None:
+    """A list that is out of date denies what clients write, or allows what they do not: `python -m tools.policies`."""
+    written = policies.TEMPLATE.read_text(encoding="utf-8")
+    assert written == policies.rewrite(written)
+    for name in ("AcquirePolicy", "NamespaceAcquirePolicy"):
+        statements = template["Resources"][name]["Properties"]["PolicyDocument"]["Statement"]
+        (writes,) = [each for each in statements if each["Sid"] == "WriteBucketsAndAlerts"]
+        assert writes["Condition"]["ForAllValues:StringLike"]["dynamodb:Attributes"] == [*CLIENT_ATTRIBUTES]

@@ -51,9 +51,8 @@ class Stores:
 
     @classmethod
     def in_file(cls, url: str, kind: type[RateLimiter] | type[SyncRateLimiter]) -> Stores:
-        """A SQLite file, and two whose folder does not exist."""
-        nowhere = [kind(f"{url}-absent/{policy}.db", on_unavailable=policy) for policy in ("block", "allow")]
-        return cls(url, *nowhere)
+        """A SQLite file, and two servers at a port where none listens."""
+        return cls(url, *(kind("redis://127.0.0.1:1/0", on_unavailable=policy) for policy in ("block", "allow")))
 
     def guarded(self, middleware: Any, app: Any) -> dict[str, Any]:
         """The app behind each middleware, by the first part of the path."""

@@ -35,12 +35,16 @@ Build: TypeAlias = Callable[[Any, Served], Any]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An app as it is put behind prefixes. ``root`` is the server's prefix, and ``tags`` are the routes that it has."""
+    """An app as it is put behind prefixes. ``root`` is the server's prefix, and ``tags`` are the routes that it has.
+
+    ``lifespan``: it has to be started.
+    """
 
     build: Build
     root: str = ""
     tags: frozenset[str] = frozenset(ROUTES)
     around: Callable[[], Any] = field(default=nullcontext)
+    lifespan: bool = False
 
 
 def find_rules(tags: Collection[str] = ROUTES, prefix: str = "") -> list[Rule]:
@@ -83,11 +87,11 @@ def _starlette_routes(served: Served) -> list[Any]:
     return [Route(template, handler(tag)) for tag, template in ROUTES.items()]
 
 
-def starlette_inside(limiter: Any, served: Served) -> Any:
+def starlette_inside(limiter: Any, served: Served, *, rules: list[Rule] = RULES) -> Any:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
-    middleware = [Middleware(asgi.RateLimitMiddleware, limiter=limiter, rules=RULES)]
+    middleware = [Middleware(asgi.RateLimitMiddleware, limiter=limiter, rules=rules)]
     return Starlette(routes=_starlette_routes(served), middleware=middleware)
 
 
@@ -252,9 +256,9 @@ def _flask(served: Served, *, strict: bool) -> Any:
     return app
 
 
-def flask(limiter: Any, served: Served, *, strict: bool = True) -> Any:
+def flask(limiter: Any, served: Served, *, strict: bool = True, rules: list[Rule] = RULES) -> Any:
     app = _flask(served, strict=strict)
-    app.wsgi_app = wsgi.RateLimitMiddleware(app.wsgi_app, limiter, rules=RULES)
+    app.wsgi_app = wsgi.RateLimitMiddleware(app.wsgi_app, limiter, rules=rules)
     return app
 
 

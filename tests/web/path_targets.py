@@ -23,6 +23,11 @@ PLAIN = (
     "/elsewhere",
     "/elsewhere/at/all",
 )
+ODD = (
+    *("//v1//chat", "/v1/ch%ffat", "/v1%c3/chat", "/%80/v1/chat", "/v1/chat#x", "/v1/ch%61t#x", "/filesX", "/FILESx/y"),
+    *("/v1/chat/", "/V1/Chat", "/v1/%63hat", "/h%65alth", "/health#x", "/items/a%2fb", "/subX", "/dir", "/health/.."),
+)
+"""Spellings that frameworks are known to read in ways of their own."""
 PREFIXES = (
     *("", "", "", "/api", "/api", "/api", "/api/", "//api", "/API", "/api/api", "/x/api", "/apiapi", "/api/x/api"),
     *(
@@ -46,6 +51,7 @@ PIECES = (
     *("%0a", "%0a", "%0a", "%0d", "%0d%0a", "%09", "%0b", "%00", "%20", "+", "%85", "%c2%85", "%e2%80%a8", "%1c"),
     *(";", ";a=b", "%3b", "%3f", "?", "%23", "%25", "%250a", "%2525", "%", "%zz", ":", "@", "*", "{id}", "~", "-"),
     *("%c3%a9", "%ff", "%c0%af", "%e9", "%ed%a0%80", "%f0%9f%8d%95", "%c5%bf", "%e2%84%aa", "%d9%a3", "%cc%81"),
+    *("#", "#x", "#/v1/chat", "x", "X", "%ff%ff", "%fe", "%80"),
     *("a", "A", "0", "_", "/v1/chat", "/health", "/files/", "/raw", "/items/", ".json", "/api", "/sub", "/t"),
 )
 
@@ -101,11 +107,17 @@ def _through(target: str, random: Random) -> str:
     return random.choice(("/static/..", "/v1/chat/..", "/health/../", "/files/x/../..", "/api/..")) + target
 
 
+def _insert_invalid(target: str, random: Random) -> str:
+    """The target with bytes inside that are not UTF-8."""
+    place = random.randint(0, len(target))
+    return target[:place] + random.choice(("%ff", "%c3", "%80", "%fe%ff", "%ed%a0%80")) + target[place:]
+
+
 def _end(target: str, random: Random) -> str:
     return target + random.choice(("%0a", "%0a", "%0a%0a", "%0d%0a", "/%0a", "%0a/", "//", "///"))
 
 
 CHANGES: tuple[Callable[[str, Random], str], ...] = (
     *(_insert, _insert, _insert, _append, _append, _replace_segment),
-    *(_double_slash, _encode, _change_case, _repeat, _through, _end, _end),
+    *(_double_slash, _encode, _change_case, _repeat, _through, _end, _end, _insert_invalid, _insert_invalid),
 )

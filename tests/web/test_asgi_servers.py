@@ -102,7 +102,7 @@ class TestRefusals(laws.Refusals):
 
 
 class TestWebsockets:
-    """What is not HTTP passes through."""
+    """A handshake is charged, and everything after it passes through."""
 
     def test_nothing_is_changed(self, visit: Visit) -> None:
         with dialled(visit, "/echo") as websocket:
@@ -113,7 +113,7 @@ class TestWebsockets:
                 websocket.send(message)
                 assert websocket.recv(timeout=PATIENCE) == message
         assert len(visit.hear("left")) == 1
-        visit.settled()
+        visit.settled(rpm=1, tpm=500)  # the handshake
 
     def test_one_message_too_many_closes_it(self, visit: Visit) -> None:
         with dialled(visit, "/chats") as websocket:

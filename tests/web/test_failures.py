@@ -164,7 +164,7 @@ def test_the_first_rule_for_failures_that_matches_decides(place: Place) -> None:
     site = place.site(login, RULE)
     for path, method in (("/login", "POST"), ("/login", "GET"), ("/", "POST"), ("/", "GET")):
         site.ask(path, *WRONG, method=method)
-    assert site.left(IP, "failures/login", GUESSES) == {"guesses": 2}
+    assert site.left(IP, "failures:post/login", GUESSES) == {"guesses": 2}
     assert left(site) == 0
 
 

@@ -178,7 +178,11 @@ def test_the_largest_limit_fits_into_integers() -> None:
 @given(standings(), st.booleans())
 def test_the_grammar_of_draft_07(given: list[LimitView], refused: bool) -> None:
     retry_after = 7 if refused else None
-    counted = [standing for standing in given if Fields().unit(standing.limit.name) == "requests"]
+    counted = [
+        standing
+        for standing in given
+        if Fields().unit(standing.limit.name) == "requests" or (refused and standing.violated)
+    ]
     lines = Fields("ietf-07").lines(given, NOW, retry_after)
     assert [name for name, _ in lines] == (["RateLimit-Policy", "RateLimit"] if counted else [])
     if counted:

@@ -226,7 +226,9 @@ def family(site: Site, *capacities: int) -> None:
     ],
 )
 def test_levels_have_names_and_entities_none(place: Place, levels: tuple[str, ...], names: list[str]) -> None:
-    site = place.site(Rule(resource="chat"), key=lambda request: FAMILY[0], headers=Fields("ietf", levels=levels))
+    site = place.site(
+        Rule(resource="chat"), key=lambda request: FAMILY[0], headers=Fields("ietf", levels=levels, show_parents=True)
+    )
     family(site, 10, 5, 2)
     replies = [site.ask() for _ in range(3)]
     assert [reply.status for reply in replies] == [200, 200, 429]

@@ -13,6 +13,7 @@ import pytest
 from zae_limiter import ValidationError
 from zae_limiter.core.addresses import Address
 from zae_limiter.web import Identity, SeveralKeysError, by_api_key, by_header, by_ip, by_user
+from zae_limiter.web.header_names import Mixing
 from zae_limiter.web.keys import to_identity
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Visitor:
 
     def lines(self, name: str) -> list[str]:
         return self.headers.get(name.lower(), [])
+
+    def mixing(self, name: str) -> Mixing:
+        return Mixing.NONE
 
 
 def visit(

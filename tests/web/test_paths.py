@@ -297,15 +297,16 @@ def test_what_follows_a_given_prefix_is_compared_with_rules(mode: str) -> None:
 
 
 def test_a_callable_sees_the_path_below_a_prefix() -> None:
-    seen: list[str] = []
+    first = {"/api/v1/chat": "/v1/chat", "/api//v1": "/v1", "/apikeys": "/apikeys", "/x/api/v1": "/x/api/v1"}
+    for path, main in first.items():
+        seen: list[str] = []
 
-    def match(request: Request) -> bool:
-        seen.append(request.path)
-        return True
+        def match(request: Request, seen: list[str] = seen) -> bool:
+            seen.append(request.path)
+            return True
 
-    for path in ("/api/v1/chat", "/api//v1", "/apikeys", "/x/api/v1"):
         charged(path, rule(match, "seen"), root="/api")
-    assert seen == ["/v1/chat", "//v1", "/apikeys", "/x/api/v1"]
+        assert seen[0] == main
 
 
 def test_an_own_prefix_stands_in_place_of_the_server_s() -> None:

@@ -132,8 +132,10 @@ def test_proxies_are_equal_by_what_they_trust() -> None:
     warned.client(STRANGER, header_lines(xff(LIE)))
     assert warned == TEN
     assert hash(warned) == hash(TEN)
-    assert repr(warned) == repr(TEN) == "Proxies(trusted=('10.0.0.0/8',), header='x-forwarded-for')"
+    shown = "Proxies(trusted=('10.0.0.0/8',), header='x-forwarded-for', drops_underscores=False)"
+    assert repr(warned) == repr(TEN) == shown
     assert Proxies(1) != Proxies(2)
+    assert Proxies(1) != Proxies(1, drops_underscores=True)
     assert Proxies(1) != Proxies(1, FWD)
 
 

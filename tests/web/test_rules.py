@@ -134,21 +134,66 @@ def test_texts_that_can_be_read_once_are_kept(opened: Opener) -> None:
     once: dict[str, Any] = {"match": iter(["/a", "/b"]), "methods": iter(["POST"]), "limits": iter([RPM])}
     site = opened(Rule(**once))
     site.ask("/b", method="POST")
-    assert site.left(IP, "http/a", RPM) == {"rpm": 9}
+    assert site.left(IP, "http:post/a", RPM) == {"rpm": 9}
 
 
 NAMED = {
     "/v1/items/{id}": "http/v1/items/id",
     "/files/{rest:path}": "http/files/rest",
     "/v1/*": "http/v1",
-    "/": "http",
-    "/a b/ü": "http/a-b",
+    "/": "http/",
+    "/a b/ü": "http/a-b:9f3a35f7",
+    "/é": "http:e6899f85",
 }
 
 
 @pytest.mark.parametrize("template", NAMED)
 def test_a_resource_is_named_after_the_template(template: str) -> None:
     assert Rule(template, limits=[RPM]).resource_name == NAMED[template]
+
+
+def test_methods_are_part_of_the_name() -> None:
+    assert Rule("/login", methods=["POST"]).resource_name == "http:post/login"
+    assert Rule("/login", methods=["put", "GET"], count="failures").resource_name == "failures:get-put/login"
+
+
+APART: dict[str, tuple[Rule, Rule]] = {
+    "methods": (Rule("/a", methods=["GET"], limits=[RPM]), Rule("/a", methods=["POST"], limits=[RPM])),
+    "method and all": (Rule("/a", methods=["GET"], limits=[RPM]), Rule("/a", limits=[RPM])),
+    "other alphabets": (Rule("/é", limits=[RPM]), Rule(limits=[RPM])),
+    "two of them": (Rule("/é", limits=[RPM]), Rule("/ü", limits=[RPM])),
+    "the root": (Rule("/", limits=[RPM]), Rule(limits=[RPM])),
+    "long": (Rule("/" + "x" * 300, limits=[RPM]), Rule("/" + "x" * 301, limits=[RPM])),
+    "a space": (Rule("/a b", limits=[RPM]), Rule("/a-b", limits=[RPM])),
+}
+
+
+@pytest.mark.parametrize("pair", APART)
+def test_different_rules_do_not_share_tokens_by_default(opened: Opener, pair: str) -> None:
+    first, second = APART[pair]
+    assert first.resource_name != second.resource_name
+    opened(first, second)
+
+
+ALIKE: dict[str, tuple[Rule, Rule]] = {
+    "a star": (Rule("/v1", limits=[RPM]), Rule("/v1/*", limits=[RPM])),
+    "a placeholder": (Rule("/{id}", limits=[RPM]), Rule("/id", limits=[RPM])),
+    "the first of several": (Rule(["/a", "/b"], limits=[RPM]), Rule(["/a", "/c"], limits=[RPM])),
+    "callables": (Rule(lambda request: False, limits=[RPM]), Rule(lambda request: True, limits=[RPM])),
+    "stored": (Rule(lambda request: False), Rule()),
+}
+
+
+@pytest.mark.parametrize("pair", ALIKE)
+def test_rules_that_would_share_tokens_by_accident_are_refused(opened: Opener, pair: str) -> None:
+    with pytest.raises(ValidationError, match="resource="):
+        opened(*ALIKE[pair])
+
+
+def test_rules_share_tokens_where_that_is_said(opened: Opener) -> None:
+    opened(Rule("/v1", limits=[RPM], resource="api"), Rule("/v1/*", limits=[RPM], resource="api"))
+    opened(Rule("/v1", limits=[RPM], resource="http/v1"), Rule("/v1/*", limits=[RPM]))
+    opened(Rule("/health", exempt=True), Rule("/health/*", exempt=True), Rule(limits=[RPM]))
 
 
 @pytest.mark.parametrize("template", [*NAMED, "/" + "x" * 500, "/{a}/#?", "/..", "/{a:path}-{b}", "/ünïcödé/7"])
@@ -220,7 +265,7 @@ def test_a_callable_can_match(opened: Opener) -> None:
     site = opened(Rule(beta, limits=[RPM], resource="beta"))
     assert site.ask("/x", headers=[("x-beta", "1")]).header("ratelimit") == '"rpm";r=9;t=8640'
     assert site.ask("/y", method="PUT").header("ratelimit") is None
-    assert seen == [("GET", "/x", "1"), ("PUT", "/y", None)]
+    assert seen == [("GET", "/x", "1"), ("PUT", "/y", None), ("PUT", "/y/", None)]
 
 
 def test_a_callable_that_matches_and_is_async_is_awaited(opened: Opener) -> None:
@@ -251,9 +296,9 @@ def test_an_exemption_can_be_computed(opened: Opener) -> None:
 
 TWINS: dict[str, tuple[list[Rule], list[Limit] | None]] = {
     "named alike": ([Rule("/a", limits=[RPM], resource="r"), Rule("/b", limits=[OTHER], resource="r")], None),
-    "made alike": ([Rule("/a", methods=["GET"], limits=[RPM]), Rule("/a", methods=["PUT"], limits=[OTHER])], None),
+    "made alike": ([Rule("/a", limits=[RPM]), Rule("/a/*", limits=[OTHER])], None),
     "more limits": ([Rule("/a", limits=[RPM], resource="r"), Rule("/b", limits=[RPM, TPM], resource="r")], None),
-    "the rest": ([Rule(["/"], limits=[RPM])], [OTHER]),
+    "the rest": ([Rule(["/*"], limits=[RPM])], [OTHER]),
     "the rest, named": ([Rule("/a", limits=[RPM], resource="http")], [OTHER]),
 }
 

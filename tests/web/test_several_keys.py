@@ -79,6 +79,18 @@ def test_each_key_that_is_looked_up_costs(mode: str, wrong: int) -> None:
     assert len(asked) >= wrong
 
 
+def test_keys_that_are_looked_up_cost_tokens_but_no_slots(mode: str) -> None:
+    limits, asked = [RPM, Limit.concurrent("parallel", 2)], list[str]()
+
+    def accept(key: str) -> bool:
+        asked.append(key)
+        return False
+
+    site = open_site(mode, limits=limits, key=by_api_key(accept=accept))
+    assert statuses(site, 3, "a", "b") == [400] * 3
+    assert site.left(IP, "http", *limits) == {"rpm": 10 - len(asked), "parallel": 2}
+
+
 def test_an_async_accept_is_paid_alike() -> None:
     site = open_site("asgi", FAILURES, limits=[RPM], key=by_api_key(accept=accept_none_later))
     assert statuses(site, 1, "a", "b") == [400]

@@ -1,4 +1,4 @@
-"""Websockets pass through the middleware; a refusal that nobody catches ends them in the way that they allow."""
+"""Rules are for handshakes as well; a refusal that nobody catches ends a websocket in the way that it allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.web.drive import PEER
 from tests.web.sockets import ACCEPT, App, Socket, echo, limited, limiter_at, text
 from zae_limiter import CapacityExceeded, Limit, RateLimiterUnavailable, RateLimitExceeded
-from zae_limiter.web import asgi, lease_of
+from zae_limiter.web import Rule, asgi, lease_of
 
 IP = f"ip:{PEER}"
 
@@ -26,18 +26,76 @@ def raising(error: Exception, *before: dict[str, Any]) -> App:
     return app
 
 
-async def test_a_websocket_passes_through() -> None:
-    """The rules are for requests: a handshake takes nothing."""
+async def nothing(scope: Any) -> None:
+    pass
+
+
+async def test_a_handshake_is_charged_as_a_request_is() -> None:
+    """Messages are not: they are what `MessageLimit` is for."""
     limiter = limiter_at()
-
-    async def nothing(scope: Any) -> None:
-        pass
-
-    app = limited(echo(nothing), limiter, limits=[Limit.per_minute("rpm", 1)])
-    for _ in range(3):
+    limits = [Limit.per_minute("rpm", 2)]
+    app = limited(echo(nothing), limiter, limits=limits)
+    for left in (1, 0):
         socket = await Socket(text(1), text(2)).through(app)
         assert [message.get("text") for message in socket.sent] == [None, "1", "2"]
-    assert await limiter.available(IP, "http", limits=[Limit.per_minute("rpm", 1)]) == {"rpm": 1}
+        assert await limiter.available(IP, "http", limits=limits) == {"rpm": left}
+    refused = await Socket(text(1)).through(app)
+    assert refused.sent == [{"type": "websocket.close", "code": 1013, "reason": "retry in 30 s"}]
+    answered = await Socket(text(1), extensions=SPEAKS_HTTP).through(app)
+    assert [message.get("status") for message in answered.sent] == [429, None]
+
+
+async def test_rules_choose_handshakes_by_path_and_as_get() -> None:
+    limiter = limiter_at()
+    limits = [Limit.per_minute("rpm", 9)]
+    rules = [Rule("/elsewhere", resource="other"), Rule(methods=["GET"], limits=limits, resource="mine")]
+    await Socket().through(limited(echo(nothing), limiter, rules=rules))
+    assert await limiter.available(IP, "mine", limits=limits) == {"rpm": 8}
+
+
+async def test_handshakes_can_be_exempt() -> None:
+    limiter = limiter_at()
+    limits = [Limit.per_minute("rpm", 1)]
+    free = Rule(lambda request: request.raw["type"] == "websocket", exempt=True)
+    app = limited(echo(nothing), limiter, rules=[free], limits=limits)
+    for _ in range(3):
+        assert (await Socket(text(1)).through(app)).sent[0] == ACCEPT
+    assert await limiter.available(IP, "http", limits=limits) == {"rpm": 1}
+
+
+async def test_a_slot_is_held_until_the_websocket_ends() -> None:
+    limiter = limiter_at()
+    limits = [Limit.concurrent("open", 1)]
+    held: list[int] = []
+
+    async def look(scope: Any) -> None:
+        held.append((await limiter.available(IP, "http", limits=limits))["open"])
+
+    await Socket(text(1)).through(limited(echo(look), limiter, limits=limits))
+    assert (held, await limiter.available(IP, "http", limits=limits)) == ([0], {"open": 1})
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        (ACCEPT, 5),
+        ({"type": "websocket.close", "code": 1008}, 4),
+        ({"type": "websocket.http.response.start", "status": 401, "headers": []}, 4),
+        ({"type": "websocket.http.response.start", "status": 404, "headers": []}, 5),
+    ],
+    ids=["accepted", "closed", "401", "404"],
+)
+async def test_a_refused_handshake_is_a_failure(message: dict[str, Any], left: int) -> None:
+    """Whoever guesses keys of a websocket is counted; closing it before it is accepted is a 403."""
+    limiter = limiter_at()
+    guesses = [Limit.per_day("guesses", 5)]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(message)
+
+    await Socket().through(limited(app, limiter, rules=[Rule(limits=guesses, count="failures")]))
+    assert await limiter.available(IP, "failures", limits=guesses) == {"guesses": left}
 
 
 SPEAKS_HTTP: dict[str, Any] = {"websocket.http.response": {}}

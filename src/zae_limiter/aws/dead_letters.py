@@ -241,9 +241,9 @@ def _sequence(record: dict[str, Any]) -> int:
 
 
 def _concerns_function(record: dict[str, Any]) -> bool:
-    """Return whether a record is of a bucket or of an audit event; Lambda's filter passes no others."""
+    """Return whether a record is of a bucket, an alert or an audit event; Lambda's filter passes no others."""
     sort_key = record["dynamodb"]["Keys"]["SK"]["S"]
-    return bool(sort_key == keys.STATE or sort_key.startswith(keys.AUDIT_PREFIX))
+    return bool(sort_key == keys.STATE or sort_key.startswith((keys.ALERT_PREFIX, keys.AUDIT_PREFIX)))
 
 
 def _convert(record: dict[str, Any], stream_arn: str) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
         found = _wait_until_stable(aws, name, watch)
         try:
             return _apply_once(aws, name, found, wanted, watch if wait else None)
-        except StackOperationError as error:
+        except (StackOperationError, StackAlreadyExistsError) as error:
             lost = code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
             if isinstance(error, StackAlreadyExistsError):  # also if only a name of its resources is taken
                 lost = describe(aws, name) is not None

@@ -39,7 +39,8 @@ priority_option = click.option(
 @limit_option()
 @click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="Wait up to S seconds for the tokens.")
 @priority_option
-@amount_option("--adjust", "adjustment", help="Correct the cost after the call, e.g. tpm:+1500 or tpm:-200.")
+@amount_option("--settle", "usage", help="What the call has really used, e.g. tpm:1730.")
+@amount_option("--adjust", "adjustment", help="Correct the cost by a difference, e.g. tpm:+1500 or tpm:-200.")
 @click.option("--holder", metavar="NAME", help="A name that is shown with the slots that the call holds.")
 @click.option(
     "--on-unavailable",
@@ -55,6 +56,7 @@ def acquire(
     limits: list[Limit],
     max_wait: float | None,
     priority: str | None,
+    usage: dict[str, int],
     adjustment: dict[str, int],
     holder: str | None,
     on_unavailable: str | None,
@@ -69,7 +71,7 @@ def acquire(
 
     Examples:
       zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500
-      zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500 --adjust tpm:+1500
+      zae-limiter acquire key-1 gpt-4 -c rpm:1 -c tpm:500 --settle tpm:1730
       zae-limiter acquire key-1 gpt-4 -c rpm:1 --also tools:rpm:1 --also search:rpm:2
       zae-limiter acquire key-1 gpt-4 -c rpm:1 --max-wait 10 && ./call-the-model
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
@@ -77,12 +79,12 @@ def acquire(
     limiter = shell.limiter()
     options: dict[str, Any] = {"priority": priority, "also": also or None, "holder": holder}
     with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait, **options) as lease:
-        if adjustment:
-            lease.adjust(adjustment)
-    is_settled = bool(adjustment) and not lease.degraded
+        lease.settle(usage)
+        lease.adjust(adjustment)
+    is_settled = bool(usage or adjustment) and not lease.degraded
     left = limiter.available(entity_id, resource, limits or None) if is_settled else lease.available
     parts = {name: _describe_part(lease.resource(name)) for name in lease.resources}
-    data = {
+    data: dict[str, Any] = {
         "granted": True,
         "degraded": lease.degraded,
         "entity_id": entity_id,
@@ -91,14 +93,14 @@ def acquire(
         "available": left,
         "bypassed": any(lease.resource(name).bypassed for name in parts),
         "also": {name: parts[name] for name in also},
-        "warnings": shell.warnings,
+        "warnings": shell.take_warnings(),
     }
     answer = f"Granted to {entity_id} on {', '.join(parts)}{_spell_excess(data)}."
     if lease.degraded:
-        shell.show(data, answer, *shell.warnings, _UNCHECKED)
+        shell.show(data, answer, *data["warnings"], _UNCHECKED)
         return
     rows = _list_rows(data) + [row for name in also for row in _list_rows(parts[name], f"{name}:")]
-    shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *shell.warnings)
+    shell.show(data, Grid(("limit", "taken", "left"), rows, title=Cell(answer, "green")), *data["warnings"])
 
 
 def _describe_part(lease: SyncLease) -> dict[str, Any]:
@@ -177,6 +179,10 @@ def explain(
     remarks += [
         f"{level.entity_id} is bypassed: its limits refuse nothing.{still}" for level in levels if level.bypassed
     ]
+    asked = set(cost) or {status.limit_name for status in statuses if not status.limit.is_concurrency}
+    for level in levels:
+        absent = sorted(asked - {status.limit_name for status in level.limits})
+        remarks += [f"{level.entity_id}: not charged here: {', '.join(f'`{name}`' for name in absent)}."] * bool(absent)
     waits = [status.retry_after_seconds for status in statuses]
     wait = None if None in waits else max(filter(None, waits), default=0.0)
     data = {

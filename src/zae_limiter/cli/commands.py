@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from .grid import Grid
-from .output import drop_double_stop, note, print_grid, print_json
+from .output import drop_double_stop, note, print_grid, print_json, to_jsonable
 
 if TYPE_CHECKING:
     from ..sync import SyncRateLimiter, SyncRepository
@@ -43,7 +43,7 @@ class Shell:
     namespace: str = field(default_factory=lambda: os.environ.get(NAMESPACE) or "default")
     as_json: bool = False
     warnings: list[str] = field(default_factory=list)
-    """What the library has logged, for the command to tell where it matters."""
+    """Warnings that the library has logged and the command has not shown yet."""
 
     def repository(self) -> SyncRepository:
         """Open the store until the command ends. Raise `UsageError` if none was given."""
@@ -92,16 +92,26 @@ class Shell:
         return SyncRateLimiter(self.repository())
 
     def show(self, data: object, text: Grid | str, *notes: str) -> None:
-        """Print a result: ``data`` as JSON if that was requested, else ``text`` and the notes on it."""
+        """Print a result: ``data`` as JSON if that was requested, else ``text`` and the notes on it.
+
+        Warnings of the library that the command has not taken follow as notes, or are ``warnings`` of a JSON object.
+        """
+        warnings = self.take_warnings()
         if self.as_json:
-            print_json(data)
+            found = to_jsonable(data)
+            print_json({**found, "warnings": warnings} if warnings and isinstance(found, dict) else found)
             return
         if isinstance(text, Grid):
             print_grid(text)
         else:
             click.echo(drop_double_stop(text))
-        for each in notes:
+        for each in (*notes, *(f"{warning}." for warning in warnings)):
             note(each)
+
+    def take_warnings(self) -> list[str]:
+        """Return the library's warnings so far. The caller shows them; `show` does not show them again."""
+        taken, self.warnings[:] = self.warnings[:], []
+        return taken
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask on stderr, unless ``yes`` is the answer already. Raise `ClickException` unless it is yes."""

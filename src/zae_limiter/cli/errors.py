@@ -42,6 +42,7 @@ CODES: dict[type[BaseException], int] = {
     library.RateLimiterClosedError: 19,
     library.ResourceDisabled: 22,
     library.SlotLostError: 26,
+    library.ConfigurationError: 27,
     PlanOutdatedError: 23,
     ManifestError: 24,
     click.Abort: 130,
@@ -62,6 +63,7 @@ Exit codes:
                                    22  switched off
                                    23-24  limits: outdated plan, mistakes
                                    25  records that cannot be upgraded
+                                   27  wrong setting or file of the store
                                    130 interrupted
 """
 

@@ -79,6 +79,8 @@ def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
         print_json(data)
     else:
         show_plan(plan, str(file), quiet=quiet)
+    for warning in plan.warnings:
+        note(f"{warning}: the parent limits nothing there.")
     return _CHANGES if detailed_exitcode and plan.changes else 0
 
 

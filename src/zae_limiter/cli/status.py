@@ -80,8 +80,31 @@ def _describe_status(found: Status) -> dict[str, object]:
         "schema": found.schema_version,
         "client": found.client_version,
         "clock skew": f"{found.clock_skew_ms} ms",
+        **_describe_eviction(found.eviction_policy),
         **({} if found.reason is None else {"reason": found.reason}),
     }
+
+
+def _describe_eviction(policy: str | None) -> dict[str, object]:
+    if policy is None:
+        return {}
+    warning = _eviction_warning(policy)
+    return {"maxmemory-policy": policy if warning is None else Cell(f"{policy}: {warning}", "yellow")}
+
+
+def _eviction_warning(policy: str | None) -> str | None:
+    """Return what to do about a server that deletes records when its memory is full, or None if it does not."""
+    if policy in (None, "noeviction"):
+        return None
+    return "Redis deletes records when its memory is full, and limits start again full; set it to noeviction."
+
+
+def _find_eviction_policy(shell: Shell) -> str | None:
+    from ..runtime.blocking import run
+    from ..stores.port import MayEvict
+
+    store = shell.repository().store
+    return run(store.find_eviction_policy()) if isinstance(store, MayEvict) else None
 
 
 def _describe_health(found: Health) -> dict[str, object]:
@@ -170,7 +193,8 @@ def check(shell: Shell) -> None:
     running = _find_old_functions(shell)
     unmoved = [_describe_left(deployed.records_left or 0), _describe_stragglers(stragglers), _describe_running(running)]
     problem = (" ".join(filter(None, unmoved)) or None) if error is None else message(error)
-    warning = aggregator_warning(deployed, __version__)
+    policy = _find_eviction_policy(shell)
+    warning = aggregator_warning(deployed, __version__) or _eviction_warning(policy)
     data = {
         "compatible": problem is None,
         "problem": problem,
@@ -179,10 +203,12 @@ def check(shell: Shell) -> None:
         **versions,
         "stragglers": _straggler_data(stragglers),
         "old_functions": running,
+        "maxmemory_policy": policy,
     }
+    stated = {} if policy is None else {"maxmemory-policy": policy}
     compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
-    shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **remarks}))
+    shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **stated, **remarks}))
     if problem is not None:
         raise click.exceptions.Exit(REFUSED if error is None else exit_code(error))
 

@@ -11,7 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from .bucket import FOR_EVER, between
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .bucket import Rule
     from .draw import AnchoredLimit
 
 
@@ -67,3 +72,35 @@ def choose_advance(wanted: int, level: int, ahead: int) -> int:
     for that reason, as others do the same.
     """
     return max(0, min(wanted, (level + ahead) // 2))
+
+
+class UnusedAdvance(NamedTuple):
+    """Tokens of one draw that were prefetched and never granted, in millitokens.
+
+    ``room`` is the capacity less the level right after the draw, plus the bucket's counter of returned advances then.
+    """
+
+    limit_name: str
+    amount: int
+    room: int
+    drawn_ms: int
+    anchor_ms: int
+
+
+def value_unused(
+    unused: Iterable[UnusedAdvance], returned: int, rule: Rule, anchor_ms: int, now_ms: int
+) -> tuple[int, int]:
+    """Return how many unused tokens count when they come back, and up to which ``returned`` counter that is true.
+
+    Plain adds would let many processes pile up their advances and spend them at once. So advances fill at most the room
+    that there was after their draw, less the refill and the advances returned since. A draw from before the bucket's
+    anchor has moved counts for nothing.
+    """
+    counted, most_returned = 0, FOR_EVER
+    for each in unused:
+        room = each.room - between(rule, each.drawn_ms, now_ms) - returned - counted
+        worth = max(0, min(each.amount, room)) if each.anchor_ms == anchor_ms else 0
+        if worth:
+            most_returned = min(most_returned, returned + room - worth)
+        counted += worth
+    return counted, most_returned

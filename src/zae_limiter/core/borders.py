@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, between, wait_ms
+from .bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, balance, between, wait_ms
 from .schedule import find_active, last_change, next_change
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .limit import Limit
 
@@ -22,7 +22,8 @@ _FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 1_000
-"""Across so many borders a wait is exact. One that is longer is told as that long: then it can be asked again."""
+"""Most borders at which a wait is computed. A longer wait is reported as lasting until the last of them, when the
+caller can ask again. A quota skips the borders that change nothing, so this is a bound for rates."""
 
 _next_border = lru_cache(maxsize=2**12)(next_change)
 """`next_change`, for those who go from border to border, again and again."""
@@ -74,37 +75,52 @@ def _end_of(rule: Rule, border_ms: int) -> int:
 
 
 class Carried(NamedTuple):
-    """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders.
-
-    ``lowest`` is the lowest capacity on the way.
-    """
+    """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders."""
 
     produced: int
     ceiling: int
-    lowest: int
 
 
-def carry(
-    scheduled: Scheduled, old: Rule, new: Rule, anchor_ms: int, newest_ms: int, now_ms: int, place: tuple[int, int]
-) -> Carried:
-    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to ``now_ms`` under ``new``.
+class Span(NamedTuple):
+    """The instants that matter for carrying a bucket: its anchor, its last charge, the change of its limits, and now.
 
-    ``newest_ms`` is when it was last charged. Where other limits than those of the schedule were in force then, it is
-    one change to the new limits, now.
+    The change is not before the last charge, which has counted under the old limits, nor after now.
     """
-    produced, ceiling, lowest, rule, start = 0, _FAR, old.capacity, old, anchor_ms
-    known = scheduled.rule_at(newest_ms, old).share(*place) == old
-    border = next_change(scheduled.limit.schedule, newest_ms) if known else None
-    while border is not None and border <= now_ms:
-        end = _end_of(rule, border)
+
+    anchor_ms: int
+    newest_ms: int
+    changed_ms: int
+    now_ms: int
+
+
+def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]) -> Carried:
+    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``."""
+    produced, ceiling, rule, start = 0, _FAR, old, span.anchor_ms
+    for end, following in _switches(scheduled, old, new, span, place):
         made = between(rule, start, end)
-        following = scheduled.rule_at(border, old).share(*place)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
-        lowest = min(lowest, following.capacity)
         rule, start = following, end
+    made = between(rule, start, span.now_ms)
+    return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity))
+
+
+def _switches(
+    scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]
+) -> Iterator[tuple[int, Rule]]:
+    """Yield until when each rule is in force, and the rule after it: at a change of the limits, and at borders."""
+    rule, since = old, span.newest_ms
+    if scheduled is None or scheduled.rule_at(since, new).share(*place) != old:
+        since = span.changed_ms
+        rule = new if scheduled is None else scheduled.rule_at(since, new).share(*place)
+        yield since, rule
+    if scheduled is None:
+        return
+    border = next_change(scheduled.limit.schedule, since)
+    while border is not None and border <= span.now_ms:
+        end = _end_of(rule, border)
+        rule = scheduled.rule_at(border, new).share(*place)
+        yield end, rule
         border = _next_border(scheduled.limit.schedule, border)
-    made = between(rule, start, now_ms)
-    return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity), min(lowest, new.capacity))
 
 
 def wait_across(
@@ -113,7 +129,7 @@ def wait_across(
     """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does.
 
     ``from_ms`` is an instant before which it is not asked for. Only borders within fifty years are looked at, and only
-    `_MOST_BORDERS` of them: the last is told where it does not fit before.
+    `_MOST_BORDERS` of them: the wait ends at the last one if the cost does not fit before.
     """
     limit, instant = scheduled.limit, now_ms
     credit = sum(shard.credit(now_ms) for shard in balances)
@@ -129,17 +145,45 @@ def wait_across(
                 return fits_ms - now_ms
         if border is None or border - now_ms > _HORIZON_MS:
             return FOR_EVER
+        border = _skip_borders(scheduled, balances, whole, cost_milli, border)
         following = scheduled.rule_at(border, balances[0].rule)
         balances, instant, whole = _cross(balances, whole, following, border), border, following
     return max(instant, from_ms) - now_ms
+
+
+def _skip_borders(
+    scheduled: Scheduled, balances: Sequence[ShardBalance], whole: Rule, cost_milli: int, border_ms: int
+) -> int:
+    """Return the first instant from a border on that can change what is held or whether the cost fits.
+
+    For a rate this is the border itself. A quota holds the same until its next window begins, or until an entry comes
+    into force that clamps it or has a floor low enough for the cost.
+    """
+    calendar = balances[0].rule.calendar
+    if calendar is None or any(shard.tokens == NEVER_USED for shard in balances):
+        return border_ms
+    instant, schedule = border_ms - 1, scheduled.limit.schedule
+    held = balance(balances, instant)
+    latest = calendar.start(calendar.index(instant) + 1)
+    for place, state in enumerate(_find_states(scheduled.limit)):
+        fits = cost_milli + scheduled.least(state) <= held
+        if fits or any(shard.level(instant) > _share_like(shard, whole, state).capacity for shard in balances):
+            if place == 0 or schedule[place - 1].matches(instant):
+                return border_ms
+            latest = min(latest, next_change((schedule[place - 1],), instant) or latest)
+    return latest
+
+
+def _share_like(shard: ShardBalance, whole: Rule, other: Rule) -> Rule:
+    """Return the share that a shard of one whole rule has in another."""
+    return other.share(shard.rule.phase // whole.period, shard.rule.period // whole.period or 1)
 
 
 def _cross(balances: Sequence[ShardBalance], whole: Rule, following: Rule, border_ms: int) -> tuple[ShardBalance, ...]:
     """Return the shards of a bucket right after a border."""
     crossed = []
     for shard in balances:
-        count, place = shard.rule.period // whole.period or 1, shard.rule.phase // whole.period
-        rule, end = following.share(place, count), _end_of(following, border_ms)
+        rule, end = _share_like(shard, whole, following), _end_of(following, border_ms)
         level = shard.without_credits().level(end)
         held = NEVER_USED if shard.tokens == NEVER_USED else min(rule.capacity, level)
         crossed.append(ShardBalance(rule, held, end, shard.credits))

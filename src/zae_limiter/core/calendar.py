@@ -43,6 +43,8 @@ _SPANS = {"ms": 1, "s": 1_000, "min": _MINUTE_MS, "h": _HOUR_MS, "d": _DAY_MS}
 _SPAN = re.compile(r"([1-9]\d{0,12})(ms|s|min|h|d)\Z")
 _CRON = re.compile(r"cron\(([^()@]*)\)\Z")
 _ISO_AT = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z")
+_MONTH_DAYS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""The most days of each month, from January, 1, on."""
 _MONTH_DAY = re.compile(r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
 
 
@@ -73,7 +75,7 @@ class Calendar:
     @classmethod
     def of(
         cls,
-        every: str | timedelta = "day",
+        every: str | timedelta | None = None,
         tz: str = "UTC",
         at: str | None = None,
         on: str | int | None = None,
@@ -82,18 +84,19 @@ class Calendar:
     ) -> Calendar:
         """Return a calendar from what users write. Raise `ValidationError` that names the field.
 
-        ``every`` is one of `UNITS`, a `timedelta` of whole milliseconds, or all of it as a `text`. ``tz`` names a zone
-        of the tz database. ``at`` is the local time ``HH:MM`` at which a day, week, month or year begins. ``on`` is the
-        day: of a week its name or its number from Monday, 0, on; of a month 1 to 31; of a year ``MM-DD``. Where a month
-        is shorter, it is its last day. ``cron`` is an expression of five fields instead of all these but ``tz``,
-        ``reset_after`` the length of a window that begins with its first use, instead of all of them.
+        ``every`` is one of `UNITS`, ``day`` if None, a `timedelta` of whole milliseconds, or all of it as a `text`.
+        ``tz`` names a zone of the tz database. ``at`` is the local time ``HH:MM`` at which a day, week, month or year
+        begins. ``on`` is the day: of a week its name or its number from Monday, 0, on; of a month 1 to 31; of a year
+        ``MM-DD``. Where a month is shorter, it is its last day. ``cron`` is an expression of five fields instead of all
+        these but ``tz``, ``reset_after`` the length of a window that begins with its first use, instead of all of them.
         """
         if reset_after is not None:
             return cls._of_first_use(reset_after, tz, every, at, on, cron)
         if cron is not None:
             return cls._of_cron(cron, tz, every, at, on)
         if isinstance(every, str) and "@" in every and (tz, at, on) == ("UTC", None, None):
-            return cls.parse(every)
+            return cls.parse(every, strict=True)
+        every = "day" if every is None else every
         if isinstance(every, timedelta):
             return cls._of_period(every, tz, at, on)
         if every not in UNITS:
@@ -115,7 +118,7 @@ class Calendar:
 
     @classmethod
     def _of_first_use(cls, reset_after: object, tz: str, every: object, *others: object) -> Calendar:
-        given = (None if tz == "UTC" else tz, None if every == "day" else every, *others)
+        given = (None if tz == "UTC" else tz, every, *others)
         for field, value in zip(("tz", "every", "at", "on", "cron"), given, strict=True):
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with reset_after")
@@ -125,7 +128,7 @@ class Calendar:
 
     @classmethod
     def _of_cron(cls, cron: str, tz: str, every: object, at: object, on: object) -> Calendar:
-        for field, value in (("every", None if every == "day" else every), ("at", at), ("on", on)):
+        for field, value in (("every", every), ("at", at), ("on", on)):
             if value is not None:
                 raise ValidationError(field, value, "cannot be combined with cron")
         _check_zone(tz)
@@ -134,8 +137,10 @@ class Calendar:
         return cls("cron", tz, cron=expression)
 
     @classmethod
-    def parse(cls, text: str) -> Calendar:
+    def parse(cls, text: str, *, strict: bool = False) -> Calendar:
         """Return the calendar of a text as `text` writes it. Raise `ValidationError` for anything else.
+
+        A day that no year has, which earlier versions have stored, is the last of its month unless ``strict``.
 
         >>> Calendar.parse("month@Europe/Berlin,at=09:00,on=31")
         Calendar(unit='month', tz='Europe/Berlin', at_minutes=540, month=1, day=31, period_ms=0, cron='', phase_ms=None)
@@ -147,13 +152,15 @@ class Calendar:
             forms = "UNIT@ZONE[,at=HH:MM][,on=DAY], e.g. day@Europe/Berlin, or cron(EXPRESSION)@ZONE"
             raise ValidationError("every", text, f"must be written {forms}")
         if (cron := _CRON.match(every)) is not None:
-            return cls.of("day", zone or "UTC", given.get("at"), given.get("on"), cron[1])
+            return cls.of(None, zone or "UTC", given.get("at"), given.get("on"), cron[1])
         span = _SPAN.match(every)
         if span and zone == FIRST_USE and not given:
             return cls.of(reset_after=timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]))
         length = timedelta(milliseconds=int(span[1]) * _SPANS[span[2]]) if span else every
         on = given.get("on")
         day = int(on) if on is not None and on.isdecimal() and len(on) <= 2 else on
+        if not strict and isinstance(day, str) and (found := _MONTH_DAY.match(day)):
+            day = f"{found[1]}-{min(int(found[2]), _MONTH_DAYS[int(found[1])]):02}"
         return cls.of(length, zone or "UTC", given.get("at"), day)
 
     @property
@@ -330,4 +337,7 @@ def _parse_day(every: str, on: object) -> tuple[int, int]:
     if found is None:
         reason = "must be a day of the year MM-DD" if every == "year" else f"is not for every={every!r}"
         raise ValidationError("on", on, reason)
-    return int(found[1]), int(found[2])
+    month, day = int(found[1]), int(found[2])
+    if day > _MONTH_DAYS[month]:
+        raise ValidationError("on", on, f"is a day that no year has; the month ends on {month:02}-{_MONTH_DAYS[month]}")
+    return month, day

@@ -18,19 +18,24 @@ CUSTOM = frozenset(("entity", "entity_default"))
 
 
 class Stored(NamedTuple):
-    """What the config of one level says: limits, its version, a switch, whether the parent is charged; each if set."""
+    """What the config of one level says: limits, its version, a switch, whether the parent is charged; each if set.
+
+    ``changed_ms`` is the instant at which its limits last changed, 0 if it never had any.
+    """
 
     limits: tuple[Limit, ...] | None = None
     version: int = 0
     access: Access | None = None
     cascade: bool | None = None
+    changed_ms: int = 0
 
 
 class Resolved(NamedTuple):
     """The limits in force, the level they come from, and the sum of the versions of all levels.
 
     ``access`` is the switch in force, with the level that it comes from; ``cascade`` is whether the parent is
-    charged, None where the entity itself decides.
+    charged, None where the entity itself decides. ``changed_ms`` is the instant since when the limits are in force: the
+    latest change of the level they come from and of the more specific ones, which have none (any more).
     """
 
     limits: tuple[Limit, ...] | None = None
@@ -38,6 +43,7 @@ class Resolved(NamedTuple):
     version: int = 0
     access: tuple[Access, str] | None = None
     cascade: bool | None = None
+    changed_ms: int = 0
 
 
 _NOTHING = Resolved()
@@ -49,14 +55,15 @@ def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: in
     Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each
     only ever rises, so any change at any level raises the sum.
     """
-    limits, source, total, access, cascade = defaults
+    limits, source, total, access, cascade, changed_ms = defaults
     total += version
     for name, level in reversed(list(zip(SOURCES, levels, strict=False))):  # the most specific has the last word
         total += level.version
+        changed_ms = level.changed_ms if level.limits else max(changed_ms, level.changed_ms)
         if level.limits:
             limits, source = level.limits, name
         if level.access is not None:
             access = level.access, name
         if level.cascade is not None:
             cascade = level.cascade
-    return Resolved(limits, source, total, access, cascade)
+    return Resolved(limits, source, total, access, cascade, changed_ms)

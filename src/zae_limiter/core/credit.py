@@ -3,6 +3,7 @@
 A credit is made of lots, each with an expiry of its own. With the allowance's level L (negative in debt) and the live
 lots K a cost c is granted if ``L + K - c >= least``. It takes ``max(0, min(c, L))`` from the allowance and the rest
 from the lots, those that expire first before others. So debt has to be covered, too: credits never add to it.
+If L + K is less than c, a soft limit takes what is there, and overdraws its allowance by the rest.
 
 Where the allowance alone has ``c + least`` this is not asked: the draw is that of a limit without credits.
 """
@@ -28,7 +29,7 @@ class Division(NamedTuple):
     """A cost divided between allowance and lots, in millitokens, and what has to be there for it.
 
     ``covered`` is what the allowance must hold, ``needed`` what each lot must hold: together the cost and what it has
-    to leave. A soft limit needs no more than is taken.
+    to leave. Of a soft limit that has less, ``allowance`` is more than ``covered``.
     """
 
     allowance: int
@@ -45,13 +46,22 @@ def divide(cost: int, least: int, level: int, lots: HeldLots) -> Division | None
     >>> divide(50, 0, -20, [("a", 60)]) is None
     True
     """
-    allowance = max(0, min(cost, level))
-    taken, missing = _take(lots, cost - allowance)
     if least == SOFT:
-        return Division(allowance + missing, SOFT, taken, taken)
-    covered = min(level, cost + least)
+        return divide(cost, 0, level, lots) or _overspend(cost, level, lots)
+    allowance, covered = max(0, min(cost, level)), min(level, cost + least)
+    taken, _ = _take(lots, cost - allowance)
     needed, missing = _take(lots, cost + least - covered)
     return None if missing else Division(allowance, covered, taken, needed)
+
+
+def _overspend(cost: int, level: int, lots: HeldLots) -> Division:
+    """Divide a cost that a soft limit does not have: all credit that no debt uses up, and the rest as debt.
+
+    >>> _overspend(10, -15, [("a", 20)])
+    Division(allowance=5, covered=-15, taken={'a': 5}, needed={'a': 20})
+    """
+    free = max(0, min(level, 0) + sum(held for _, held in lots))
+    return Division(cost - free, level, _take(lots, free)[0], dict(lots))
 
 
 def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:
@@ -82,14 +92,19 @@ def draw_with_credits(
     if found is None:
         return None
     allowance, covered, taken, needed = found
-    drawn = limit if limit.ov else limit._replace(least=covered - allowance)
-    guard = draw(drawn, tokens, allowance, now_ms, put, add, after)
-    assert guard is not None  # the allowance holds what it has to
+    if allowance > max(covered, 0):
+        guard, compare = draw(limit, tokens, allowance, now_ms, put, add, after), "=" if taken else "<="
+        if covered <= 0:  # the debt is what was seen; it may be deeper if it uses up all credit anyway
+            guard = (limit.tk, compare, tokens if taken else tokens - covered - sum(needed.values()))
+    else:
+        drawn = limit._replace(least=covered - allowance, ov="")
+        guard, compare = draw(drawn, tokens, allowance, now_ms, put, add, after), ">="
+    assert guard is not None  # the allowance holds what it has to, or is overdrawn
     if cost:
         add[limit.tc] = cost
     for attr, amount in taken.items():
         add[attr] = -amount
-    return [guard, *((attr, ">=", amount) for attr, amount in needed.items())]
+    return [guard, *((attr, compare, amount) for attr, amount in needed.items())]
 
 
 def suffices(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int) -> bool:

@@ -57,6 +57,11 @@ class Cron:
         """Return whether it fires at a local time."""
         return minute in self._minutes and self.matches_day(day)
 
+    def covers(self, other: Cron) -> bool:
+        """Return whether it fires at every local time at which another one fires."""
+        years = zip(self._years, other._years, strict=True)
+        return other._minutes <= self._minutes and all({*theirs} <= {*own} for own, theirs in {*years})
+
     @property
     def is_always(self) -> bool:
         """Whether it fires in every minute."""

@@ -17,9 +17,6 @@ A soft limit is drawn like any other as long as it holds enough. Beyond that it 
 much, exactly: where nothing is left all of the cost is overdrawn, whatever others do meanwhile; where something is
 left, but not enough, the guard is on the very tokens that were seen.
 
-A draw that meets `upper_mark` or more is counted in the bucket (`core.give_back` says what for); one that was decided
-below the mark is guarded by it.
-
 When the limits of a bucket change, the same draw also moves the bucket to its new anchor: ``after``
 is then ``produced(T) - produced(new rf)`` at the new rate, and the ceiling is the lower of the old
 and the new capacity. So a raise keeps the tokens, a cut clamps them, and debt stays debt.
@@ -49,9 +46,9 @@ SOFT = -(2**62)
 class AnchoredLimit(NamedTuple):
     """A limit of a bucket with a known anchor: all that a draw needs besides the tokens.
 
-    ``rest`` is what the rate had left over at the anchor, in parts of a millitoken, ``mark`` the `upper_mark`. ``tk``,
-    ``tc`` and ``hi`` name the attributes of the tokens, the consumption and the count of upper draws. ``least`` is what
-    a draw has to leave. ``ov`` names the count of what was overdrawn, of a soft limit only; then ``least`` is 0.
+    ``rest`` is what the rate had left over at the anchor, in parts of a millitoken. ``tk`` and ``tc`` name the
+    attributes of the tokens and the consumption. ``least`` is what a draw has to leave. ``ov`` names the count of what
+    was overdrawn, of a soft limit only; then ``least`` is 0.
 
     For a quota it holds in one window only: as a rate of 0 that has left over what was produced until then.
     """
@@ -61,10 +58,8 @@ class AnchoredLimit(NamedTuple):
     period: int
     anchor_ms: int
     rest: int
-    mark: int
     tk: str
     tc: str
-    hi: str
     least: int
     ov: str
 
@@ -73,7 +68,7 @@ class AnchoredLimit(NamedTuple):
         cls,
         rule: Rule,
         anchor_ms: int,
-        attributes: tuple[str, str, str],
+        attributes: tuple[str, str],
         least: int = 0,
         now_ms: int = 0,
         ov: str = "",
@@ -83,7 +78,7 @@ class AnchoredLimit(NamedTuple):
         rest = (anchor_ms * amount + phase) % period
         if calendar is not None:
             amount, period, rest = 0, 1, between(rule, anchor_ms, now_ms)
-        return cls(capacity, amount, period, anchor_ms, rest, upper_mark(capacity), *attributes, 0 if ov else least, ov)
+        return cls(capacity, amount, period, anchor_ms, rest, *attributes, 0 if ov else least, ov)
 
     def since(self, now_ms: int) -> int:
         """Return what the rate has produced from the anchor to ``now_ms``."""
@@ -91,14 +86,11 @@ class AnchoredLimit(NamedTuple):
 
     def carried(self, ceiling: int, produced: int) -> AnchoredLimit:
         """Return the limit as one that has produced so much since the anchor, up to a ceiling, and makes no more."""
-        return self._replace(capacity=ceiling, amount=0, period=1, rest=produced, mark=upper_mark(ceiling))
+        return self._replace(capacity=ceiling, amount=0, period=1, rest=produced)
 
     def crowded(self, since: int, now_ms: int) -> AnchoredLimit:
-        """Return the limit as if it had produced ``since`` by ``now_ms``, for a draw that may meet more than was seen.
-
-        Such a draw is counted as an upper one in any case.
-        """
-        return self._replace(anchor_ms=now_ms, rest=since * self.period, mark=-(2**62))
+        """Return the limit as if it had produced ``since`` by ``now_ms``: the draw may meet more than was seen."""
+        return self._replace(anchor_ms=now_ms, rest=since * self.period)
 
     def level(self, tokens: int, now_ms: int) -> int:
         """Return the balance at ``now_ms`` of a bucket that holds ``tokens`` relative to its anchor."""
@@ -107,11 +99,6 @@ class AnchoredLimit(NamedTuple):
     def reaches(self, milli: int) -> int:
         """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
-
-
-def upper_mark(capacity: int) -> int:
-    """Return the level from which on a draw is counted as an upper one: three quarters of the capacity."""
-    return capacity * 3 // 4
 
 
 def draw_all(
@@ -125,7 +112,7 @@ def draw_all(
     """
     after = image
     for name, need in cost.items():
-        capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least, _ = limits[name]
+        capacity, amount, period, anchor_ms, rest, tk, tc, least, _ = limits[name]
         since = ((now_ms - anchor_ms) * amount + rest) // period
         held = image[tk] + since
         if held > capacity:
@@ -137,8 +124,6 @@ def draw_all(
                 after = image.copy()
             after[tk] = held - since - need
             after[tc] += need
-            if held >= mark:
-                after[hi] += 1
     return after
 
 
@@ -157,7 +142,7 @@ def draw(
     does not fit. A cost of 0 changes nothing, and fits unless the limit is below its ``least``. A cost of None asks for
     nothing, so it always fits. ``after`` is what the limit has produced since its new anchor, to which it is moved.
     """
-    capacity, amount, period, anchor_ms, rest, mark, tk, tc, hi, least, ov = limit
+    capacity, amount, period, anchor_ms, rest, tk, tc, least, ov = limit
     since = ((now_ms - anchor_ms) * amount + rest) // period
     shift = 0 if after is None else since - after
     room, need = capacity - since, cost or 0
@@ -171,17 +156,13 @@ def draw(
         return _overdraw(limit, tokens, need, since, shift, put, add)
     if cost == 0 and after is None:
         return (tk, ">=", low)
-    upper = need > 0 and tokens >= mark - since
     if need:
         add[tc] = need
-    if upper:
-        add[hi] = 1
     if tokens >= room:
         put[tk] = room + shift - need
         return (tk, ">", room - 1)
     add[tk] = shift - need
-    high = room - 1 if upper or not need else mark - since - 1
-    return (tk, "<=", high) if cost is None else (tk, "between", (low, high))
+    return (tk, "<=", room - 1) if cost is None else (tk, "between", (low, room - 1))
 
 
 def _overdraw(
@@ -191,8 +172,6 @@ def _overdraw(
     tk, room = limit.tk, limit.capacity - since
     held = min(limit.capacity, tokens + since)
     add[limit.ov] = cost - max(0, held)
-    if held >= limit.mark:
-        add[limit.hi] = 1
     if tokens >= room:
         put[tk] = room + shift - cost
         return (tk, ">", room - 1)
@@ -206,17 +185,14 @@ def owe(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int, put: Changes,
     A soft limit has one: what it does not hold is overdrawn, that of others is debt.
     """
     since, tk = limit.since(now_ms), limit.tk
-    room, mark = limit.capacity - since, limit.mark - since
+    room = limit.capacity - since
     if limit.ov and min(tokens, room) < cost - since:
         return _overdraw(limit, tokens, cost, since, 0, put, add)
-    if tokens >= mark:
-        add[limit.hi] = 1
     if tokens >= room:
         put[tk] = room - cost
         return (tk, ">", room - 1)
     add[tk] = -cost
-    high = room - 1 if tokens >= mark else mark - 1
-    return (tk, "between", (cost - since, high)) if limit.ov else (tk, "<=", high)
+    return (tk, "between", (cost - since, room - 1)) if limit.ov else (tk, "<=", room - 1)
 
 
 def halve(

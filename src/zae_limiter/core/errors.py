@@ -10,9 +10,10 @@
     ├── InfrastructureError
     │   ├── RateLimiterUnavailable       no decision: the store did not answer
     │   │   └── AccessDeniedError        the store says no to us: no outage, so no unavailability policy covers it
+    │   ├── ConfigurationError           a wrong file or option of ours: no outage either
     │   ├── CorruptRecordError           the store answered with something that is no record of ours
     │   ├── StackOperationError
-    │   │   └── StackAlreadyExistsError
+    │   ├── StackAlreadyExistsError
     │   ├── InfrastructureNotFoundError
     │   ├── NamespaceNotFoundError
     │   └── NamespaceStateError
@@ -329,6 +330,16 @@ class AccessDeniedError(RateLimiterUnavailable):
     """
 
 
+class ConfigurationError(InfrastructureError):
+    """A file or an option of the store is wrong, e.g. a certificate, so it cannot be used until somebody mends that.
+
+    It is no outage: no unavailability policy covers it.
+    """
+
+    option: str | None = None
+    """The option that is wrong, as the URL or the environment names it; None where it is not a single one."""
+
+
 class CorruptRecordError(InfrastructureError):
     """A stored record is not what its key says. It never counts as unlimited."""
 
@@ -343,7 +354,7 @@ class StackOperationError(InfrastructureError):
     ``ResourceType``, ``ResourceStatus``, ``ResourceStatusReason``, ``EventId``."""
 
 
-class StackAlreadyExistsError(StackOperationError):
+class StackAlreadyExistsError(InfrastructureError):
     """The stack, or a resource of it, already exists."""
 
 

@@ -215,7 +215,7 @@ class Limit:
         name: str,
         amount: int,
         *,
-        every: str | timedelta = "day",
+        every: str | timedelta | None = None,
         tz: str = "UTC",
         at: str | None = None,
         on: str | int | None = None,
@@ -236,7 +236,8 @@ class Limit:
         Args:
             name: The name of the limit.
             amount: The tokens of one window.
-            every: ``hour``, ``day``, ``week``, ``month`` or ``year``; or a `timedelta`, for windows of that length.
+            every: ``hour``, ``day``, ``week``, ``month`` or ``year``; or a `timedelta`, for windows of that length. A
+                day if None.
             tz: The time zone in which windows begin.
             at: The local time ``HH:MM`` at which a day, week, month or year begins.
             on: The day on which it begins: of a week ``monday`` to ``sunday`` or 0 to 6, of a month 1 to 31 (the last
@@ -296,11 +297,12 @@ class Limit:
         """Return the limit with other numbers at certain times; without any for an empty list.
 
         The first entry of ``schedule`` whose pattern matches is in force, the limit itself while none does. Where that
-        changes, a raise keeps the tokens that there are, and a cut clamps them.
+        changes, a raise keeps the tokens that there are, and a cut clamps them. Raise `ValidationError` for an entry
+        that is never in force because an earlier one matches whenever it does.
         """
-        from .schedule import check_schedule
+        from .schedule import check_new_schedule
 
-        return replace(self, schedule=check_schedule(schedule))
+        return replace(self, schedule=check_new_schedule(schedule))
 
     def with_reset_schedule(self, reset_schedule: Iterable[Calendar]) -> Limit:
         """Return the quota with other windows: those that the one entry of ``reset_schedule`` begins.
@@ -493,5 +495,5 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
             raise ValidationError(field, limit, "must be a Limit, e.g. Limit.per_minute('rpm', 100)")
         if limit.name in by_name:
             raise ValidationError(field, limit.name, "names a limit twice")
-        by_name[limit.name] = limit
+        by_name[limit.name] = limit.with_schedule(limit.schedule) if limit.schedule else limit
     return tuple(by_name[name] for name in sorted(by_name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from .urls import is_plain, show_url
 from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _USUAL_ID = re.compile(r"[A-Za-z0-9_.:@/|-]{1,225}\Z")
 """Ids that are valid at a glance; others may be valid too."""
+_URL_ADVICE = 'pass a store URL as url=, such as Repository.open(url="redis://host:6379")'
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -87,7 +89,9 @@ def audit_subject(value: object, field: str = "entity_id") -> str:
             try:
                 check(value.removeprefix(prefix))
             except InvalidNameError as error:
-                raise InvalidIdentifierError(field, value, f"names nothing: {error.reason}") from None
+                raise InvalidIdentifierError(
+                    field, f"{prefix}{error.value}", f"names nothing: {error.reason}"
+                ) from None
             return value
     return entity_id(value, field)
 
@@ -142,11 +146,18 @@ def limit_name(value: object, field: str = "name") -> str:
 
 def namespace(value: object, field: str = "namespace") -> str:
     """Check a namespace name: a letter or digit, then letters, digits, ``_ - .``. Return it as a plain string."""
+    if isinstance(value, str) and any(mark in value for mark in ("://", "@", "=")):
+        raise InvalidNameError(field, value, f"is not a namespace; {_URL_ADVICE}")
     return str(_name(value, field, _NAMESPACE, "'_', '-' and '.'", first="a letter or digit"))
 
 
 def stack(value: object, field: str = "name") -> str:
     """Check a stack name: a letter, then letters, digits and hyphens, 3 to 55 characters."""
+    if isinstance(value, str) and "://" in value:
+        raise InvalidNameError(field, value, f"is not the name of a stack; {_URL_ADVICE}")
+    if isinstance(value, str) and not is_plain(value):
+        reason = "is neither the name of a stack nor a store URL, which begins with its scheme: redis://host:6379"
+        raise InvalidNameError(field, show_url(value), reason)
     checked = _name(value, field, _STACK, "and hyphens", most=55)
     if len(checked) < 3:  # as the name of its table
         raise InvalidNameError(field, value, f"has {len(checked)} characters, at least 3 are needed")

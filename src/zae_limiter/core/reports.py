@@ -354,6 +354,8 @@ class Status:
         client_version: The version of this library.
         clock_skew_ms: By how many ms this process's clock is ahead of the store's.
         reason: Why it is not available.
+        eviction_policy: The ``maxmemory-policy`` of Redis; limits may vanish unless it is ``noeviction``. None on other
+            stores, and where the server does not say.
         name: The name of the DynamoDB table and of its stack. This and all below are None on other stores, and where
             these credentials may not look or nobody answers in time.
         region: The AWS region.
@@ -387,6 +389,7 @@ class Status:
     app_role_arn: str | None = None
     admin_role_arn: str | None = None
     readonly_role_arn: str | None = None
+    eviction_policy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

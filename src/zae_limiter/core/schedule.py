@@ -8,6 +8,7 @@ itself. So what is in force is a pure function of the instant, days on which clo
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -112,6 +113,19 @@ def check_schedule(entries: object) -> Schedule:
     return given
 
 
+def check_new_schedule(entries: object) -> Schedule:
+    """Return entries as `check_schedule` does. Raise `ValidationError` also for one that can never be in force."""
+    given = check_schedule(entries)
+    for place, entry in enumerate(given):
+        pattern = parse_cron(entry.cron)
+        for earlier in given[:place]:
+            above = parse_cron(earlier.cron)
+            if above.is_always or (earlier.tz == entry.tz and above.covers(pattern)):
+                reason = f"is never in force: {earlier.text} comes first, and matches whenever it does"
+                raise ValidationError("schedule", entry.text, reason)
+    return given
+
+
 def find_active(entries: Schedule, instant_ms: int) -> ScheduleEntry | None:
     """Return the entry in force at an instant; None where it is the limit itself."""
     return next((entry for entry in entries if entry.matches(instant_ms)), None)
@@ -141,9 +155,10 @@ def _next_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
     day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
     for number in range(0 if cron.is_always else _MOST_DAYS):
         if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
-            for border in _find_borders(entry, day):
-                if border > instant_ms and entry.matches(border) != state:
-                    return border
+            borders = _find_borders(entry, day)
+            for place in range(bisect_right(borders, instant_ms), len(borders)):
+                if entry.matches(borders[place]) != state:
+                    return borders[place]
         if day >= _LAST_DAY:
             break
         day += _DAY
@@ -156,9 +171,10 @@ def _last_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
     day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
     for number in range(0 if cron.is_always else _MOST_DAYS):
         if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
-            for border in reversed(_find_borders(entry, day)):
-                if border <= instant_ms and entry.matches(border - 1) != state:
-                    return border
+            borders = _find_borders(entry, day)
+            for place in reversed(range(bisect_right(borders, instant_ms))):
+                if entry.matches(borders[place] - 1) != state:
+                    return borders[place]
         day -= _DAY
     return None
 

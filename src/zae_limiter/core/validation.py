@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
+
+from .urls import show_url
 
 MAX_AMOUNT = 10**12
 """Most tokens a limit may hold or refill: in millitokens still far below 2^53."""
@@ -21,9 +24,16 @@ class MissingCronsim(ZAELimiterError):
 
 
 class ValidationError(ZAELimiterError, ValueError):
-    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``."""
+    """Invalid input, found before any call to the store: the ``field``, its ``value`` and the ``reason``.
+
+    A value that may hold credentials, such as a store URL in the wrong place, is reduced to its scheme and host.
+    """
+
+    _secret: ClassVar[re.Pattern[str]] = re.compile(r"://.*[@=]|password=", re.DOTALL | re.IGNORECASE)
 
     def __init__(self, field: str, value: object, reason: str) -> None:
+        if isinstance(value, str) and self._secret.search(value):
+            value = show_url(value)
         shown = repr(value)
         if len(shown) > 80:
             shown = f"{shown[:60]}... ({len(shown)} characters)"
@@ -42,6 +52,8 @@ class InvalidIdentifierError(ValidationError):
 
 class InvalidNameError(ValidationError):
     """An invalid name of a resource, limit, namespace or stack."""
+
+    _secret = re.compile(r"://|@|=")
 
 
 def whole(field: str, value: object, least: int, most: int, unit: str = "") -> int:

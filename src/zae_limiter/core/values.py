@@ -158,8 +158,8 @@ class LimitStatus:
 
     @property
     def deficit(self) -> int:
-        """The number of tokens that are missing."""
-        return max(0, self.requested - self.available)
+        """The number of tokens that are missing; if the request is refused, of the cost and its floor together."""
+        return max(0, self.requested + (self.floor if self.exceeded else 0) - self.available)
 
     def as_dict(self) -> dict[str, Any]:
         """Return a form for JSON."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Literal, TypeAlias
 
 from ..core import names
 from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, whole
+
+OnError: TypeAlias = Literal["give_back", "keep"] | Mapping[str, int] | Mapping[str, Mapping[str, int]]
+"""What a block that raises is charged: nothing, as if it had not raised, or amounts, by resource if it has several."""
 
 
 def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]:
@@ -56,6 +60,33 @@ def check_costs(resource: object, consume: object, also: object) -> dict[str, di
     }
 
 
+def check_on_error(
+    on_error: object, costs: Mapping[str, Mapping[str, int]], *, by_resource: bool
+) -> Mapping[str, Mapping[str, int]] | None:
+    """Return the millitokens that stay charged if a block raises, by resource and limit; None for all of them.
+
+    ``on_error`` maps limits to amounts; if it is ``by_resource``, resources to such mappings. Raise `ValidationError`
+    if it does neither, or names something that is not among the ``costs``.
+    """
+    if isinstance(on_error, str) and on_error in ("give_back", "keep"):
+        return None if on_error == "keep" else {}
+    if not isinstance(on_error, Mapping):
+        reason = "must be 'give_back', 'keep' or the amounts that stay charged, e.g. {'tpm': 120}"
+        raise ValidationError("on_error", on_error, reason)
+    kept = {}
+    for resource, amounts in on_error.items() if by_resource else [(next(iter(costs)), on_error)]:
+        field = f"on_error[{resource!r}]" if by_resource else "on_error"
+        if resource not in costs:
+            reason = "must name a resource of this acquire, with the amounts that stay charged"
+            raise ValidationError(field, amounts, f"{reason}; there are {', '.join(costs)}")
+        kept[resource] = check_amounts(field, amounts)
+        for name, amount in kept[resource].items():
+            if name not in costs[resource]:
+                reason = "is not in consume, so it is not charged at all; reserve it there, if only with 0"
+                raise ValidationError(f"{field}[{name!r}]", amount // MILLI, reason)
+    return kept
+
+
 def qualify(limit_name: str, resource: str) -> str:
     """Return the name of a limit in a cost of several resources; no limit name has an ``@`` of its own."""
     return f"{limit_name}@{resource}"
@@ -71,3 +102,23 @@ def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) 
                 field, name = f"{field}[{resource!r}]", limit_name
             reason = f"no such limit; there are {', '.join(sorted(mine or known))}"
             raise ValidationError(f"{field}[{name!r}]", amount // MILLI, reason)
+
+
+def check_request(
+    cost: Mapping[str, int],
+    kept: Mapping[str, Mapping[str, int]] | None,
+    names: Collection[str],
+    slot_names: Collection[str],
+) -> None:
+    """Raise `ValidationError` if a cost names an unknown limit, or slots are to stay taken if a block raises."""
+    check_known("consume", cost, names)
+    for resource, amounts in (kept or {}).items():
+        for name, amount in amounts.items():
+            if name in slot_names or qualify(name, resource) in slot_names:
+                reason = "is a concurrency limit: its slots are always freed"
+                raise ValidationError(f"on_error[{name!r}]", amount // MILLI, reason)
+
+
+def in_tokens(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return millitokens as whole tokens, without those that are 0."""
+    return {name: amount // MILLI for name, amount in amounts.items() if amount}

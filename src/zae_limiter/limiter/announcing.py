@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import ValidationError, ZAELimiterError
 from ..core.values import AuditAction
 from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, tell
+from ..records.audit import leave_alert
 from ..stores.bounded import BoundedMap
 
 if TYPE_CHECKING:
@@ -83,9 +84,12 @@ class Announcer:
             self._call_back(alert)
 
     async def _record(self, level: Level, alerts: Sequence[Alert], deadline: Deadline) -> None:
+        """Write the audit events; if an aggregator follows the store's changes, leave them for it."""
+        followed = self._backend.store.capabilities.change_stream
         for alert in alerts:
+            write = self._event(level, alert)
             try:
-                await self._backend.store.commit([self._event(level, alert)], timeout=deadline.left())
+                await self._backend.store.commit([leave_alert(write) if followed else write], timeout=deadline.left())
             except ZAELimiterError as error:
                 fields = {**self._fields(alert), "zae_error_type": type(error).__name__}
                 tell(ALERT_UNRECORDED, "an alert is not in the audit log: %s", error, **fields)

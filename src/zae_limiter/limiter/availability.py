@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..core.errors import AccessDeniedError, RateLimiterUnavailable
+from ..core.errors import AccessDeniedError, ConfigurationError, RateLimiterUnavailable
 from ..core.values import OnUnavailable
 from ..forks import protect
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
@@ -70,10 +70,15 @@ class StoreAvailability:
         raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
 
     def report_outage(
-        self, error: RateLimiterUnavailable, policy: OnUnavailable | None, deadline: Deadline, answers: int
+        self,
+        error: RateLimiterUnavailable | ConfigurationError,
+        policy: OnUnavailable | None,
+        deadline: Deadline,
+        answers: int,
     ) -> None:
         """Note that an acquire was not decided, which began when there were ``answers``."""
-        if isinstance(error, AccessDeniedError):  # it has answered
+        if isinstance(error, AccessDeniedError | ConfigurationError):  # no outage: nobody goes on without the store
+            self._close_breaker()
             return
         if self.is_up:
             self.is_up = False
@@ -102,6 +107,9 @@ class StoreAvailability:
             self.is_up = True
             self._tell(STORE_AVAILABLE, "store answers again")
         self.answers += 1
+        self._close_breaker()
+
+    def _close_breaker(self) -> None:
         if self.is_open:
             with self._lock:
                 closes, self._waited, self.is_open = self.is_open, 0.0, False

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.bucket import MILLI
-from ..core.decide import wait_for
+from ..core.decide import refusal, wait_for
 from ..core.errors import ValidationError
 from ..records import bucket, keys
-from ..records.level import SHARDS, Level
+from ..records.level import SHARDS, Level, attribute
 from ..records.slots import MOST_TAKEN
+from ..repository.outlook import Outlook
 from ..runtime.port import has_ended
 from .amounts import qualify
 from .coalescer import WriteCoalescer
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
     from ..core.decide import Reading
     from ..core.limit import Limit
+    from ..core.values import LimitStatus
     from ..records.algebra import Image, Key
     from ..repository.last_seen import LastSeen
+    from ..repository.outlook import Reserving
 
 
 class Override(NamedTuple):
@@ -164,6 +167,8 @@ class Chain:
     """Whether one of the buckets is split."""
     slot_names: Collection[str] = field(init=False)
     """The concurrency limits of all levels."""
+    has_quotas: bool = field(init=False)
+    """Whether one of the levels has a quota."""
 
     def __post_init__(self) -> None:
         first = self.levels[0]
@@ -178,6 +183,10 @@ class Chain:
             self.slot_names = self._collect_names([level.slot_limits for level, _ in self.homes])
             self.names = {*self._collect_names([level.token_limits for level, _ in self.homes]), *self.slot_names}
             self.sharded = any(home.level.shard_count > 1 for home in self.homes)
+        self.has_quotas = False
+        for level, seen in self.homes:
+            if level.token_limits.quotas:
+                self.has_quotas, seen.outlook = True, seen.outlook or Outlook(level.token_limits.quotas)
 
     def _collect_names(self, limits: Iterable[Collection[str]]) -> set[str]:
         """Return the names of the limits of each level, as costs of this chain name them."""
@@ -237,12 +246,40 @@ class Chain:
         for level in self.levels:
             yield from level.shards
 
-    def instant(self, now_ms: int) -> int:
-        """Return the instant of a decision: now, but never before what was seen last, should the clock step back."""
+    def count_takes(self) -> int:
+        """Return how often slots of its buckets were taken, as last seen."""
+        homes = [(level, seen.image) for level, seen in self.homes if seen.image is not None]
+        return sum(image.get(attribute(name, "tn"), 0) for level, image in homes for name in level.slot_limits)
+
+    def note_reservation(self, lease: Reserving, cost: Mapping[str, int]) -> None:
+        """Remember that a lease takes tokens, which may come back."""
         for _, seen in self.homes:
-            if seen.seen_ms > now_ms:
+            if seen.outlook is not None:
+                seen.outlook.add(lease, cost)
+
+    def expects_return(self, status: LimitStatus, now_ms: int) -> bool:
+        """Return whether tokens of a limit may come back: a lease of this process holds some, or some came lately."""
+        buckets = [seen for level, seen in self.shards() if level[2:4] == (status.entity_id, status.resource)]
+        return any(seen.outlook is not None and seen.outlook.is_good(status.limit_name, now_ms) for seen in buckets)
+
+    def instant(self, now_ms: int) -> int:
+        """Return the instant of a decision: now, but never before what was seen last, should the clock step back.
+
+        Slots are another matter: they come back by the clock.
+        """
+        for level, seen in self.homes:
+            if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
                 now_ms = seen.seen_ms
         return now_ms
+
+    def instant_for(self, cost: Mapping[str, int], now_ms: int) -> int:
+        """Return the instant that the answer to a request counts from: that of the decision, or now if it is refused.
+
+        They differ where the clock was set back: what is left stays there, but callers wait from now on.
+        """
+        instant = self.instant(now_ms)
+        refuses = instant > now_ms and refusal(self.readings_for(cost, instant), cost, instant) is not None
+        return now_ms if refuses else instant
 
     def readings(self, now_ms: int) -> list[Reading]:
         """Return the chain as last seen."""

@@ -7,11 +7,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
+from ..core.bucket import FOR_EVER
 from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.values import Access
 from ..forks import after_fork
+from ..logs import NOT_CHARGED, tell
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slot_limits_for, token_limits_for
 from ..repository.configs import Policy, read_policies, read_policy
@@ -21,7 +23,7 @@ from . import shards
 from .chain import Chain, LevelShard, LevelShards, Override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.config import Resolved
     from ..core.limit import Limit
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
     Resource: TypeAlias = str | tuple[str, ...]
     Name: TypeAlias = tuple[str, Resource, Override | None]
+
+
+_MOST_WARNED = 1_000
+"""How many levels that a cost does not name are remembered, so that each is logged once."""
 
 
 class Chains:
@@ -54,7 +60,34 @@ class Chains:
         """What the chains hold of tokens that were drawn in advance; None where that is not done."""
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
+        self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
+        """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
+
+    async def resolve_for(self, name: Name, cost: Mapping[str, int], deadline: Deadline) -> tuple[Chain, Deadline]:
+        """Resolve the chain of an acquire, and warn of levels that its cost does not name.
+
+        Return it with the deadline, which begins when the store is ready.
+        """
+        deadline = await self.begin(*name[:2], deadline)
+        chain = await self.resolve(*name, deadline)
+        self.warn_uncharged(chain, cost)
+        return chain, deadline
+
+    def warn_uncharged(self, chain: Chain, cost: Mapping[str, int]) -> None:
+        """Log the levels of a chain whose limits a cost does not name: they limit nothing. Once for each level."""
+        entity_id = chain.homes[0].level.entity_id
+        for level, _ in chain.homes if all(name in chain.names for name in cost) else ():
+            whose, named = (entity_id, level.resource, level.entity_id), chain.cost_at(level, cost)
+            if not named or level.slot_limits or not named.keys().isdisjoint(level.token_limits):
+                continue
+            if self._warned.get(whose) is None:
+                self._warned.put(whose, True)
+                message = "no limit of %s on %s is in the cost of %s: it names %s, the limits are %s"
+                words = (", ".join(sorted(each)) for each in (named, level.token_limits))
+                fields = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_charged_by": entity_id}
+                shown = (level.entity_id, level.resource, entity_id, *words)
+                tell(NOT_CHARGED, message, *shown, **self._backend.log_fields(), **fields)
 
     def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> Chain | None:
         """Return the remembered chain, or None if it may be out of date."""
@@ -258,23 +291,20 @@ class Chains:
     def _level(
         self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
     ) -> Level | None:
-        """Return the level of an entity under config of ``least_version`` at least; None where it has no limits.
-
-        Raise `ResourceDisabled` where it is switched off.
-        """
+        """Return the level of an entity, None if it has no limits. Raise `ResourceDisabled` if it is switched off."""
         _, entity_id, resource = whose
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
-        limits, source, version, access, _ = policy.resolved
+        limits, source, version, access, _, changed_ms = policy.resolved
         if access is not None and access[0] is Access.DISABLED:
             raise ResourceDisabled(entity_id, resource, access[1])
         chosen, priority = given or _NO_OVERRIDE
         limits, source = (limits, source) if chosen is None else (chosen, "override")
         if limits is None or source is None:
             return None
-        bypassed = access is not None and access[0] is Access.BYPASSED
+        bypassed, version = access is not None and access[0] is Access.BYPASSED, max(version, least_version)
         able = self._backend.store.capabilities
         level = Level(
             key,
@@ -282,7 +312,7 @@ class Chains:
             limits,
             token_limits_for(limits, priority, bypassed),
             source,
-            version=max(version, least_version) if chosen is None else None,
+            version=version if chosen is None else None,
             lifetime_ms=self._lifetime_ms(entity_id, limits, source),
             cascade=policy.cascade,
             parent_id=policy.parent_id,
@@ -291,6 +321,8 @@ class Chains:
             priority=priority,
             bypassed=bypassed,
             slot_limits=slot_limits_for(limits, priority, bypassed),
+            changed_ms=changed_ms if chosen is None else FOR_EVER,
+            known_version=version,
         )
         if any(limit.schedule for limit in limits):
             return _apply_schedules(level, self._backend.clock.now_ms())

@@ -6,17 +6,26 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ..records.algebra import Image, Write
+    from ..records.level import Level
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
 
 G = TypeVar("G")
+
+
+class Turn(Protocol):
+    """The turn of a caller that stands in line."""
+
+    def pass_on(self, write: Write, level: Level, image: Image) -> Write:
+        """Return a write to a level's bucket that serves the caller, with the mark of the one behind it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +46,8 @@ class PendingCharge(Generic[G]):
     decided: bool = False
     asked: Mapping[str, int] | None = None
     """What was asked for, where it takes slots besides."""
+    turn: Turn | None = None
+    """The turn of a caller that stands in line."""
     batch: list[PendingCharge[G]] = field(default_factory=list)
     """Those whose write it leads, from the moment on at which that begins."""
 

@@ -16,8 +16,10 @@ from .settling import SettlementPart
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ..records.algebra import Write
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
+    from .chain import Chain
     from .planning import Part
     from .settling import Settling
 
@@ -101,7 +103,7 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
         if image is not None and (back or part.slots):
             seen.show(image, now_ms)
-            charge = Charge.of(level, image, now_ms, {}).with_overdrawn(level, part.allowance_cost, {})
+            charge = Charge.of(level, image, now_ms, cost=part.allowance_cost)
             undone.append(
                 SettlementPart(
                     part.shard,
@@ -125,3 +127,15 @@ def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
         for entry in part.shard.level.token_limits.values()
         if entry.al in put
     ]
+
+
+async def commit_marks(backend: Backend, chain: Chain, marks: Sequence[Write], deadline: Deadline) -> set[Key]:
+    """Leave marks of waiters in buckets of a chain. Return those of which the store has shown what there is."""
+    shown: dict[Key, Image | None] = {}
+    for write in marks:
+        outcome = await backend.store.commit([write], timeout=deadline.left())
+        image = outcome.images[0] if isinstance(outcome, Committed) else outcome.images.get(write.key)
+        if image is not None:
+            shown[write.key] = image
+    chain.show(shown, backend.clock.now_ms())
+    return {*shown}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..core.errors import RateLimitExceeded
+    from ..records.algebra import Image
     from ..records.slots import Taker
     from .chain import Chain
 
@@ -101,6 +102,8 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
         if part is None:
             break
+        if image is not None and (charges[0].turn is not None or len(charges) > 1):
+            part = _pass_turns_on(part, image, charges)
         parts.append(part)
         wide = wide or (image is not None and CREDITS in image)
     if len(parts) == len(chain.homes):
@@ -108,6 +111,14 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms)
     return None
+
+
+def _pass_turns_on(part: Part, image: Image, charges: list[PendingCharge[Grant]]) -> Part:
+    """Return a part with the marks of the lines whose first waiters it serves handed to the next ones."""
+    for charge in charges:
+        if charge.turn is not None:
+            part = part._replace(write=charge.turn.pass_on(part.write, part.shard.level, image))
+    return part
 
 
 def _choose_takers(chain: Chain, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
@@ -143,9 +154,10 @@ def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: in
     Others may have given tokens back since it was seen, so no refusal is repeated for longer than that. Slots come back
     whenever a call is done, so that none was free says nothing of now.
     """
-    recent = [0 <= now_ms - level.seen_ms <= ttl_ms for level in chain.levels]
+    recent = [abs(now_ms - level.seen_ms) <= ttl_ms for level in chain.levels]
     if not ttl_ms or not any(recent):
         return None
+    now_ms = chain.instant_for(cost, now_ms)
     readings = chain.readings_for(cost, now_ms)
     tokens = {name: need for name, need in cost.items() if name not in chain.slot_names} if chain.slot_names else cost
     if any(fresh and refusal([reading], tokens, now_ms) for fresh, reading in zip(recent, readings, strict=True)):

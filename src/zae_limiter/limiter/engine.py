@@ -25,8 +25,8 @@ from ..repository.backend import MAX_COMMIT
 from ..runtime.blocking import BlockingRuntime
 from ..runtime.retries import count_loss
 from .amounts import check_known
-from .coalescer import PendingCharge, WriteCoalescer
-from .committing import EXACT_TRIES, commit_each, commit_transaction
+from .coalescer import PendingCharge, Turn, WriteCoalescer
+from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
 from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .planning import Elsewhere, Outdated
@@ -36,6 +36,7 @@ from .shards import choose_home, is_time_to_look, split_busy_shards
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
+    from ..records.algebra import Write
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .announcing import Announcer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .chains import Chains
     from .planning import Part
     from .settling import SettlementPart
+    from .waiting import Lines
 
 T = TypeVar("T")
 
@@ -58,7 +60,14 @@ class Engine:
     """Charges chains and settles leases."""
 
     def __init__(
-        self, backend: Backend, chains: Chains, refusal_ttl_ms: int, announcer: Announcer, *, merges: bool = True
+        self,
+        backend: Backend,
+        chains: Chains,
+        refusal_ttl_ms: int,
+        announcer: Announcer,
+        lines: Lines,
+        *,
+        merges: bool = True,
     ) -> None:
         self._backend = backend
         self._store = backend.store
@@ -67,6 +76,7 @@ class Engine:
         self._chains = chains
         self._refusal_ttl_ms = refusal_ttl_ms
         self._announcer = announcer
+        self._lines = lines
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         blocks = isinstance(backend.runtime, BlockingRuntime)
@@ -81,7 +91,7 @@ class Engine:
 
     def over(self, backend: Backend) -> Engine:
         """Return an engine like this one over another backend."""
-        return Engine(backend, self._chains, self._refusal_ttl_ms, self._announcer, merges=self._merges)
+        return Engine(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
 
     def begin(self) -> Deadline:
         """Return the deadline of work that nobody waits for, which begins now."""
@@ -107,22 +117,22 @@ class Engine:
         deadline: Deadline,
         atomic: bool = False,
         holder: str | None = None,
+        turn: Turn | None = None,
     ) -> Grant:
         """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`.
 
-        Unless ``holder`` is None, also a slot of each concurrency limit that the cost does not name.
-        It is decided by a write of its own; while one of the chain is in flight, together with others that came since.
+        With a ``holder``, also a slot of each concurrency limit that the cost does not name. Callers that come while a
+        write of the chain is in flight are decided together.
         """
-        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder)
-        if chain.slot_names and chain.sharded:
-            chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
+        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder, turn=turn)
         if chain.slot_names:
+            if chain.sharded:
+                chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
             charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
         for _, seen in chain.homes:
             if seen.refused:
                 self.refuse_again(chain, charge.cost, now_ms)
-                break
         if self.never_suspends:
             self._runtime.check_running()
             await (self._charge if chain.refills is None else self._charge_held)(chain, [charge], now_ms, deadline)
@@ -151,7 +161,7 @@ class Engine:
         for level, seen in chain.homes:
             if seen.image is None or seen.limits(level, seen.image, now_ms) is None:
                 return
-        error = known_refusal(chain, cost, chain.instant(now_ms), self._refusal_ttl_ms)
+        error = known_refusal(chain, cost, now_ms, self._refusal_ttl_ms)
         if error is not None:
             try:
                 raise error
@@ -187,11 +197,15 @@ class Engine:
         return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None, None))
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
-        """Add ``delta`` to what a grant has consumed; to be called under `finish`."""
+        """Add ``delta`` to what a grant has consumed, and wake waiters; to be called under `finish`."""
         for taken in grant.held or ():
             if taken is not None:
                 taken.settle(delta)
-        await self.settle_parts(grant.chain, settlement_parts(grant, delta), deadline)
+        try:
+            await self.settle_parts(grant.chain, settlement_parts(grant, delta), deadline)
+        finally:
+            if self._lines.waiting:
+                self._lines.stir(grant.chain.roots)
 
     async def settle_parts(self, chain: Chain, parts: Sequence[SettlementPart], deadline: Deadline) -> None:
         """Settle parts of charges of a chain, by writes that nothing can refuse."""
@@ -201,11 +215,14 @@ class Engine:
         """Return what runs ``work`` to its end, also if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
-    async def look(self, chain: Chain, deadline: Deadline) -> Chain:
-        """Read the buckets of the chain."""
+    async def look(self, chain: Chain, deadline: Deadline, marks: Sequence[Write] = ()) -> Chain:
+        """Read the buckets of the chain; of those that get ``marks`` the writes say what there is."""
+        marked = await commit_marks(self._backend, chain, marks, deadline) if marks else ()
         if chain.sharded:
             return await self._chains.read_all_shards(chain, deadline)
-        keys = list(dict.fromkeys([level.key for level, _ in chain.shards()]))
+        keys = list(dict.fromkeys([level.key for level, _ in chain.shards() if level.key not in marked]))
+        if not keys:
+            return chain
         images = await self._store.read(keys, timeout=deadline.left())
         chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
         return chain
@@ -276,16 +293,15 @@ class Engine:
 
     async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
-        for _, seen in chain.homes:  # as `Chain.instant`
-            if seen.seen_ms > now_ms:
+        for level, seen in chain.homes:  # as `Chain.instant`
+            if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
                 now_ms = seen.seen_ms
         knowledge, lost = Knowledge.REMEMBERED, 0
         while pending:
             try:
                 chosen = draft(chain, pending, now_ms, knowledge)
                 if chosen is not None and knowledge is Knowledge.LOST_RACE:
-                    # It fits as of the instant of the lost race, so only the form was wrong: again, as of now.
-                    now_ms = chain.instant(self._clock.now_ms())
+                    now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
                     chosen = draft(chain, pending, now_ms, knowledge)
             except Outdated:
                 chain, pending = await self._follow(chain, pending, deadline)
@@ -296,6 +312,7 @@ class Engine:
                     return
                 lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
+                now_ms = min(now_ms, chain.instant(self._clock.now_ms()))  # the clock may have been set back
                 continue
             outcome: Committed | Conflict = Committed(())  # where this process holds enough, nothing is written
             if len(chosen.parts) == 1 or (chosen.parts and self._atomic):
@@ -428,10 +445,13 @@ class Engine:
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge; return False where what is known is not reason enough and the store must be asked."""
+        told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back
         if knowledge.is_final(chain):
-            found = [refusal(chain.readings_for(charge.cost, now_ms), charge.cost, now_ms) for charge in pending]
+            instants = [chain.instant_for(charge.cost, told_ms) if told_ms < now_ms else now_ms for charge in pending]
+            pairs = zip(pending, instants, strict=True)
+            found = [refusal(chain.readings_for(charge.cost, as_of), charge.cost, as_of) for charge, as_of in pairs]
         else:
-            found = [known_refusal(chain, charge.cost, now_ms, self._refusal_ttl_ms) for charge in pending]
+            found = [known_refusal(chain, charge.cost, told_ms, self._refusal_ttl_ms) for charge in pending]
         errors = [error for error in found if error is not None]
         if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it
             return False
@@ -449,7 +469,7 @@ class Engine:
         return True
 
     async def store_limits(self, chain: Chain, now_ms: int, deadline: Deadline) -> None:
-        """Move buckets to changed limits even when nothing is granted: the promised moment counts from here."""
+        """Move buckets to changed limits even when nothing is granted, which tells other processes of the change."""
         for level, seen in chain.shards():
             image = seen.image
             if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:

@@ -86,8 +86,6 @@ class Taken:
                 held.append(Rest(lot.advances[limit.name], left[limit.name]))
             rule = lot.level.token_limits_of(lot.image)[limit.name].rule
             tokens = tuple([each for each in held if each is not None])
-            if limit.calendar is not None:
-                limit = limit.begin_window(lot.image.get(level.token_limits[limit.name].ws))
             yield limit, ShardBalance(rule, lot.image[anchored.tk], anchored.anchor_ms, advances=tokens).level(now_ms)
 
 
@@ -197,7 +195,7 @@ class HeldBucket:
         if image is None or not self.is_hot or not 0 <= now_ms - seen.seen_ms <= self._held.keep_ms:
             return None
         limits = seen.limits(level, image, now_ms)
-        if limits is None or now_ms > limits.until_ms or not limits.idle.isdisjoint(cost):
+        if limits is None or now_ms > limits.until_ms:
             return None
         for name in cost.keys() & self.names:
             limit, settled = limits.by_name[name], self.see(now_ms) or image
@@ -256,7 +254,8 @@ class HeldBucket:
                 if lot.left is left and lot in self.lots:
                     lot.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
                 else:
-                    self.correct(lot, {name: -amount for name, amount in mine.items() if name in lot.advances})
+                    back = {name: -amount for name, amount in mine.items() if name in lot.advances}
+                    self.correct(lot, back, unused=True)
 
     def _count_ready(self, now_ms: int) -> dict[str, int]:
         """Return what may be granted at ``now_ms``, by limit."""
@@ -274,7 +273,7 @@ class HeldBucket:
 
     # Correcting.
 
-    def correct(self, lot: Lot, delta: Mapping[str, int]) -> Correction:
+    def correct(self, lot: Lot, delta: Mapping[str, int], *, unused: bool = False) -> Correction:
         """Have ``delta`` added to what a lot has consumed, with the next write."""
         with self._lock:
             found = self._open.get(lot)
@@ -282,7 +281,7 @@ class HeldBucket:
                 found = self._open[lot] = Correction(lot, self._held.now_ms() + self._held.keep_ms)
                 self._corrections.append(found)
                 self._held.schedule(self)
-            found.add(delta)
+            found.add(delta, unused=unused)
             return found
 
     def end_lots(self, now_ms: int | None = None) -> None:
@@ -294,7 +293,7 @@ class HeldBucket:
                     back = lot.take_back()
                     self._held.counters.returned -= sum(back.values())
                     if back or (self._grants and lot.level.usage_days):  # they have to be counted as well
-                        self.correct(lot, back)
+                        self.correct(lot, back, unused=True)
 
     def take_corrections(self) -> list[tuple[Correction, SettlementPart]]:
         """Take out what no write that draws can settle, for whoever settles it otherwise."""

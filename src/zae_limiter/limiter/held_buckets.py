@@ -44,10 +44,11 @@ class HeldBuckets:
     def find(self, home: LevelShard, given: Override | None, now_ms: int) -> HeldBucket | None:
         """Return the bucket of a level; None for one of which no tokens are drawn in advance.
 
-        These have slots, which are the store's to count, or may be overdrawn, so that nobody has to wait for them.
+        These have slots, which are the store's to count; or may be overdrawn, so that nobody has to wait for them; or
+        have quotas, of which a process that is killed would lose tokens until the window ends.
         """
-        level = home.level
-        if level.slot_limits or level.token_limits.soft or not level.token_limits or self.is_closed:
+        level, limits = home.level, home.level.token_limits
+        if level.slot_limits or limits.soft or limits.quotas or not limits or self.is_closed:
             return None
         name = (level.key.pk, level.priority)
         found = self.get(name) or self._buckets.get_or_make(name, lambda: HeldBucket(self, home, given, now_ms))

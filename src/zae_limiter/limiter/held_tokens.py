@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..core.advance import Rest
+from ..core.advance import Rest, UnusedAdvance
+from ..core.bucket import level
+from ..records.level import ANCHOR, attribute
 from ..records.settlement import Charge
 from .chain import Holding
 from .planning import add_up
@@ -63,18 +65,25 @@ class Lot:
         self.left = dict.fromkeys(self.left, 0)
         return back
 
+    def unused(self, name: str, amount: int) -> UnusedAdvance:
+        """Return ``amount`` of one limit as tokens that come back without having been granted."""
+        rule, anchor_ms = self.level.token_limits_of(self.image)[name].rule, self.image[ANCHOR]
+        left = level(rule, self.image[attribute(name, "tk")], anchor_ms, self.now_ms)
+        room = rule.capacity - left + self.image.get(attribute(name, "ua"), 0)
+        return UnusedAdvance(name, amount, room, self.now_ms, anchor_ms)
+
     def charge(self) -> Charge:
-        """Return the draw as what a settlement belongs to."""
-        return Charge.of(self.level, self.image, self.now_ms, {})._replace(orders={}, may_undo=False)
+        """Return the draw as the charge that settlements refer to."""
+        return Charge.of(self.level, self.image, self.now_ms)
 
 
 class Correction:
     """What is to be settled of one lot. ``settled`` says that it was; ``lost`` that it cannot be any more.
 
-    What is given ``back`` is not set off against what is ``owed``: it may be worth nothing by now.
+    ``back`` is not set off against ``owed``: a bucket that was reset since is owed, but given nothing back.
     """
 
-    __slots__ = ("back", "due_ms", "lost", "lot", "owed", "settled")
+    __slots__ = ("back", "due_ms", "lost", "lot", "owed", "settled", "unused")
 
     def __init__(self, lot: Lot, due_ms: int) -> None:
         self.lot = lot
@@ -82,12 +91,21 @@ class Correction:
         """When it is written at the latest."""
         self.back: dict[str, int] = {}
         self.owed: dict[str, int] = {}
+        self.unused: dict[str, int] = {}
+        """The part of ``back`` that was never granted, as positive amounts."""
         self.settled = self.lost = False
 
-    def add(self, delta: Mapping[str, int]) -> None:
-        """Add what is to be corrected of one lease, or returned: below zero."""
-        self.back = add_up([self.back, {name: amount for name, amount in delta.items() if amount < 0}])
+    def add(self, delta: Mapping[str, int], *, unused: bool = False) -> None:
+        """Add the correction of a lease, or tokens that were not granted: negative if they come back."""
+        back = {name: amount for name, amount in delta.items() if amount < 0}
+        self.back = add_up([self.back, back])
+        if unused:
+            self.unused = add_up([self.unused, {name: -amount for name, amount in back.items()}])
         self.owed = add_up([self.owed, {name: amount for name, amount in delta.items() if amount > 0}])
+
+    def unused_advances(self) -> list[UnusedAdvance]:
+        """Return the tokens that come back without having been granted."""
+        return [self.lot.unused(name, amount) for name, amount in self.unused.items()]
 
     @property
     def delta(self) -> dict[str, int]:

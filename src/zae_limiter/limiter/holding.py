@@ -89,6 +89,10 @@ class HeldRecord:
         callers = [lease._caller for lease in leases if lease is not None and lease._caller is not None]
         return {caller.scope: caller for caller in callers}
 
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether it is time to renew: also if it would be in a long time, as the clock was set back then."""
+        return self.due_ms <= now_ms or self.due_ms > now_ms + self.shortest_ttl_ms // _RENEWALS
+
     def wait(self, now_ms: int, often: int) -> None:
         """Be due so often within the shortest time to live, and when the first slot ends that cannot be renewed."""
         ends = [slot.until_ms for slot in tuple(self.slots)]
@@ -224,7 +228,7 @@ class Holdings:
     def _find_due(self, scope: object) -> list[HeldRecord]:
         """Return the records with leases of an event loop, or of any, that are due, the most urgent first."""
         now_ms = self._backend.clock.now_ms()
-        due = [record for record in self._find_records(scope) if record.due_ms <= now_ms]
+        due = [record for record in self._find_records(scope) if record.is_due(now_ms)]
         return sorted(due, key=lambda record: record.due_ms)
 
     def _note_failure(self, error: Exception, records: Iterable[HeldRecord]) -> None:
@@ -254,7 +258,7 @@ class Holdings:
         seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
         now_ms = self._backend.clock.now_ms()
         with self._lock:
-            if record.due_ms > now_ms:  # it was begun in another event loop
+            if not record.is_due(now_ms):  # it was begun in another event loop
                 return
             record.wait(now_ms, _RETRIES)
         try:
@@ -282,7 +286,7 @@ class Holdings:
             held, now_ms = [slot for slot in begun if slot in record.slots], self._backend.clock.now_ms()
             mine = [slot for slot in held if image is not None and slot.is_ours(image)]
             self._lose(record, [slot for slot in held if slot not in mine])
-            due = [slot for slot in mine if slot.counted_ms < begun_ms and slot.renewed_until(now_ms) > slot.until_ms]
+            due = [slot for slot in mine if slot.is_due(begun_ms, now_ms)]
             if image is None or not due:
                 return
             change = self._plan(record, image, due := due[: self._most_renewed], now_ms)

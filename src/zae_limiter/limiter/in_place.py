@@ -1,7 +1,7 @@
-"""Taking from a store inside the process: decided and committed in one step under its lock, without a coroutine.
+"""Charging and settling in a store inside the process: one step under its lock, without a coroutine.
 
-What does not fit into that step (several levels, a threshold that may be crossed, limits that have changed, a new hour,
-waiting) is left to `Engine`.
+Everything else (several levels, a threshold that may be crossed, changed limits, a new hour, waiting) is left to
+`Engine`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.draw import draw_all
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..records import bucket, charging
 from ..records.algebra import TTL, expiry_seconds
-from ..records.level import CHANGES, HOUR_END, NEWEST
+from ..records.level import CHANGES, HOUR_END, MADE, NEWEST
 from ..records.watching import watched_limits
 from ..runtime.blocking import run
 from .grant import NOTHING
@@ -41,7 +41,7 @@ _FOR_EVER = 1 << 62
 
 
 class InPlace:
-    """Takes the tokens of leases that need one bucket of a store inside the process."""
+    """Charges and settles leases that need one bucket of a store inside the process."""
 
     def __init__(self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines) -> None:
         self._store = store
@@ -73,17 +73,20 @@ class InPlace:
         # As `Chains.known`.
         if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
             chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
+            self._chains.warn_uncharged(chain, lease._cost)
         else:
             self._cache.hits += 1
         if len(chain.homes) != 1 or chain.slot_names:
             return None
+        if chain.has_quotas:
+            chain.note_reservation(lease, lease._cost)  # should it be refused, the lease is not open
         with self._lock:
             return self._draw(chain, lease._cost, now_ms)
 
     def _draw(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Take ``cost`` from the only bucket of a chain, under the lock."""
         level, seen = chain.homes[0]
-        pk = level.key.pk
+        pk, asked_ms = level.key.pk, now_ms
         image = self._images.get(pk)
         known_level, limits, until_ms, renew_ms = seen.spendable
         if (
@@ -95,7 +98,7 @@ class InPlace:
             now_ms = max(now_ms, seen.seen_ms)  # the clock may have stepped back
             image = self._look(level, seen, now_ms)
             if image is None:
-                return self._make(chain, cost, now_ms)
+                return self._make(chain, cost, asked_ms)
             _, limits, until_ms, renew_ms = seen.spendable
             if now_ms > until_ms:
                 return None
@@ -108,7 +111,7 @@ class InPlace:
             if is_rare or not cost.keys() <= limits.keys():
                 return None  # it takes more than these numbers to decide
             seen.seen_ms = now_ms
-            raise _refuse(level, limits, image, cost, now_ms)
+            raise _refuse(level, limits, image, cost, asked_ms)
         if after is not image:
             if now_ms > after[NEWEST]:
                 after[NEWEST] = now_ms
@@ -121,6 +124,55 @@ class InPlace:
         seen.seen_ms = now_ms
         seen.refused = False
         return chain, cost, (after,), now_ms, NOTHING, None, None, None
+
+    def settle(self, granted: GrantFields, delta: Mapping[str, int]) -> bool:
+        """Add ``delta`` to the consumption of a grant by `take`. Return False, with nothing done, if it needs more."""
+        chain, _, images, _, _, parts, settled, held = granted
+        is_plain = parts is None and settled is None and held is None and not self._backend.closed
+        if not is_plain or self._lines.waiting or self._is_inside():
+            return False
+        if not any(delta.values()):
+            return True
+        with self._lock:
+            done = self._settle(chain, images[0], delta, self._clock.now_ms())
+        if self._lines.waiting:  # somebody has come since
+            self._lines.stir(chain.roots)
+        return done
+
+    def _settle(self, chain: Chain, charged: Image | None, delta: Mapping[str, int], now_ms: int) -> bool:
+        """Settle a charge that left the only bucket of a chain as ``charged``, under the lock."""
+        level, seen = chain.homes[0]
+        image = self._images.get(level.key.pk)
+        known_level, limits, until_ms, renew_ms = seen.spendable
+        if image is None or charged is None or image is not seen.image or known_level is not level:
+            return False
+        if not seen.seen_ms <= now_ms <= min(until_ms, renew_ms) or image[MADE] != charged[MADE]:
+            return False
+        if level.token_limits.has_more:
+            return False
+        after = image.copy()
+        for name, amount in delta.items():
+            limit = limits.get(name)
+            if limit is None or not limit.amount:  # a quota: its window has to be looked up
+                return False
+            after[limit.tc] += amount
+            if amount <= 0:
+                after[limit.tk] -= amount
+                continue
+            since = limit.since(now_ms)
+            left = min(limit.capacity, image[limit.tk] + since) - amount
+            if left < 0 and level.lifetime_ms:  # debt puts the expiry off
+                return False
+            after[limit.tk] = left - since
+            after[NEWEST] = max(now_ms, after[NEWEST])  # as `SettlementDraft.owe`
+        if level.usage_days:
+            after[CHANGES] += 1
+        self._images[level.key.pk] = seen.image = after
+        seen.seen_ms = now_ms
+        seen.refused = False
+        if min(delta.values()) < 0:
+            self._store.note_return(level.key)
+        return True
 
     def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""

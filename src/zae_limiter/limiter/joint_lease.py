@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 from ..core.errors import LeaseExpiredError, ZAELimiterError
+from ..runtime.blocking import run
 from .amounts import qualify
 from .grant import Grant
 from .lease import Lease, SyncLease
@@ -88,9 +89,9 @@ class JointLeaseCore(LeaseCore):
         charges = [partial(LeaseCore._charge, part, times) for part in self._parts]
         await self._limiter._engine.finish(_do_each(charges))
 
-    async def _exit(self, failed: bool, final: bool = True) -> None:
+    async def _exit(self, *, failed: bool = False, give_back: bool = False, final: bool = True) -> None:
         parts = [part for part in self._parts if part._open]
-        exits = [partial(LeaseCore._exit, part, failed, final) for part in parts]
+        exits = [partial(LeaseCore._exit, part, failed=failed, give_back=give_back, final=final) for part in parts]
         for part in parts:
             part._open = False  # all at once: whatever comes later finds that it has ended
         await self._limiter._engine.finish(_do_each(exits))
@@ -132,5 +133,5 @@ class SyncJointLease(JointLeaseCore, SyncLease):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None or not self.try_exit():
-            self.exit(give_back=error is not None)
+        if self._open and (error is not None or not self.try_exit()):
+            run(self._exit(failed=error is not None))

@@ -18,7 +18,7 @@ class Lease(LeaseCore):
     """
 
     def resource(self, name: str) -> Lease:
-        """Return the lease of one of several resources: what it has consumed, `adjust`, `release`, `consume`.
+        """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.
 
         It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
         is not one of `resources`.
@@ -30,6 +30,16 @@ class Lease(LeaseCore):
         """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
         await self._consume_more(amounts, named)
 
+    async def settle(self, usage: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """State the actual usage: tokens by limit name, as ``usage`` or as keywords.
+
+        It replaces earlier corrections of the limits that it names; of two calls the last one counts. It is never
+        refused: what is above the reservation may drive the bucket into debt, and the rest is given back. It is written
+        when the lease ends, whether or not the block raises. Raises `LeaseExpiredError` outside of the lease.
+        """
+        if self._settle_usage(usage, named):
+            await self._write_late()
+
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Correct what was taken by differences: ``amounts`` by limit name, or as keywords.
 
@@ -37,14 +47,16 @@ class Lease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        await self._correct("adjust", amounts, named, -MAX_AMOUNT)
+        if self._correct("adjust", amounts, named, -MAX_AMOUNT):
+            await self._write_late()
 
     async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        await self._correct("release", amounts, named, 0, sign=-1)
+        if self._correct("release", amounts, named, 0, sign=-1):
+            await self._write_late()
 
     async def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
@@ -56,13 +68,14 @@ class Lease(LeaseCore):
             await self._enter()
 
     async def exit(self, *, give_back: bool = False, final: bool = True) -> None:
-        """End the lease, as the end of a block does: write what was adjusted. A lease that is not open stays as it is.
+        """End the lease, as the end of a block does: write what was settled. A lease that is not open stays as it is.
 
-        ``give_back``: return all tokens instead, as a block does that raises. ``final``: with False, `adjust` and
-        `release` still work afterwards, each with a write of its own, unless the tokens were given back.
+        ``give_back``: return all tokens instead, whatever `settle` or ``on_error`` have said. ``final``: with False,
+        `settle`, `adjust` and `release` still work afterwards, each with a write of its own, unless the tokens were
+        given back.
         """
         if self._open:
-            await self._exit(give_back, final)
+            await self._exit(give_back=give_back, final=final)
 
     async def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
@@ -88,13 +101,13 @@ class Lease(LeaseCore):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
-        if error is not None or self._delta is not None:
+        if (error is not None or self._delta is not None) and not self._settle_at_once(error is not None):
             await self._end(error)
 
     async def _end(self, error: BaseException | None) -> None:
         """End with a block. Raise `SlotLostError` if it was cancelled only because a slot was lost."""
         try:
-            await self._exit(error is not None)
+            await self._exit(failed=error is not None)
         finally:
             lost = self._has_cancelled(error)
         if lost:
@@ -108,7 +121,7 @@ class SyncLease(LeaseCore):
     """
 
     def resource(self, name: str) -> SyncLease:
-        """Return the lease of one of several resources: what it has consumed, `adjust`, `release`, `consume`.
+        """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.
 
         It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
         is not one of `resources`.
@@ -120,6 +133,16 @@ class SyncLease(LeaseCore):
         """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
         run(self._consume_more(amounts, named))
 
+    def settle(self, usage: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """State the actual usage: tokens by limit name, as ``usage`` or as keywords.
+
+        It replaces earlier corrections of the limits that it names; of two calls the last one counts. It is never
+        refused: what is above the reservation may drive the bucket into debt, and the rest is given back. It is written
+        when the lease ends, whether or not the block raises. Raises `LeaseExpiredError` outside of the lease.
+        """
+        if self._settle_usage(usage, named):
+            run(self._write_late())
+
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Correct what was taken by differences: ``amounts`` by limit name, or as keywords.
 
@@ -127,14 +150,16 @@ class SyncLease(LeaseCore):
         taken: a larger negative amount is cut, which is logged. It is written when the lease ends. Raises
         `LeaseExpiredError` outside of the lease.
         """
-        run(self._correct("adjust", amounts, named, -MAX_AMOUNT))
+        if self._correct("adjust", amounts, named, -MAX_AMOUNT):
+            run(self._write_late())
 
     def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Give unused tokens back: ``amounts`` by limit name, or as keywords.
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        run(self._correct("release", amounts, named, 0, sign=-1))
+        if self._correct("release", amounts, named, 0, sign=-1):
+            run(self._write_late())
 
     def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
@@ -146,13 +171,14 @@ class SyncLease(LeaseCore):
             run(self._enter())
 
     def exit(self, *, give_back: bool = False, final: bool = True) -> None:
-        """End the lease, as the end of a block does: write what was adjusted. A lease that is not open stays as it is.
+        """End the lease, as the end of a block does: write what was settled. A lease that is not open stays as it is.
 
-        ``give_back``: return all tokens instead, as a block does that raises. ``final``: with False, `adjust` and
-        `release` still work afterwards, each with a write of its own, unless the tokens were given back.
+        ``give_back``: return all tokens instead, whatever `settle` or ``on_error`` have said. ``final``: with False,
+        `settle`, `adjust` and `release` still work afterwards, each with a write of its own, unless the tokens were
+        given back.
         """
         if self._open:
-            run(self._exit(give_back, final))
+            run(self._exit(give_back=give_back, final=final))
 
     def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
@@ -178,5 +204,5 @@ class SyncLease(LeaseCore):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open = False  # first: a correction that comes later in another thread sees it
-        if error is not None or self._delta is not None:
-            run(self._exit(error is not None))
+        if (error is not None or self._delta is not None) and not self._settle_at_once(error is not None):
+            run(self._exit(failed=error is not None))

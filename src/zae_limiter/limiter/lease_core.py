@@ -1,7 +1,8 @@
 """A lease: tokens that are taken before a block runs and settled when it ends.
 
-The consumption is in the store before the body starts. Adjustments are collected and written once, at the end,
-as plain adds. An exception gives everything back. A crash leaves the estimate charged.
+The consumption is in the store before the body starts. Corrections are collected and written once, at the end,
+as plain adds. An exception gives everything back, unless ``on_error`` says otherwise. A crash leaves the estimate
+charged.
 
 `LeaseCore` is all of it; `Lease` and the blocking `SyncLease` only phrase it.
 
@@ -12,7 +13,7 @@ queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -24,24 +25,20 @@ from ..core.errors import (
     ValidationError,
     ZAELimiterError,
 )
-from ..core.limit import MAX_AMOUNT, Limit
-from ..core.values import LimitStatus
+from ..core.limit import MAX_AMOUNT
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement
-from .amounts import check_amounts, check_known
-from .grant import Grant, GrantFields, add_share, apportion, find_overdrawn, new_grant, read_credits, read_left
+from .amounts import check_amounts, check_known, in_tokens
+from .grant import Grant, add_share, apportion, find_overdrawn
+from .lease_view import LeaseView
 from .observers import classify
 from .options import CANCEL
 from .planning import add_up
 
 if TYPE_CHECKING:
-    from ..records.level import Level
-    from ..records.slots import TakenSlot
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller
-    from .lease_port import Limiter
-    from .options import AcquireOptions
 
     T = TypeVar("T")
 
@@ -54,60 +51,22 @@ _CORRECTING = threading.RLock()
 protect(_CORRECTING)
 
 
-class LeaseCore:
+class LeaseCore(LeaseView):
     """One acquire, from the request to the settlement."""
 
-    degraded: bool = False
-    """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
-    _open = False
     _correctable = False
     """Whether it has ended and `adjust` still writes."""
-    _granted: GrantFields | Grant | None = None
-    _extra: tuple[Grant, ...] = ()
-    _delta: dict[str, int] | None = None
     _claimed: Mapping[str, int] = {}
     """The part of ``_delta`` that somebody has written or is writing."""
+    _stated: frozenset[str] = frozenset()
+    """The limits whose usage `settle` has stated: a failure leaves them as they are."""
     _waited = 0.0
     """How many seconds its last acquire has stood in line."""
     _others: Sequence[LeaseCore] = ()
-    """The leases of the other resources, where it is of several."""
     _caller: Caller | None = None
     """Who has entered it, if it holds slots."""
     _told = False
     """Whether whoever wanted to know was told that a slot is lost."""
-
-    def __init__(
-        self,
-        limiter: Limiter,
-        entity_id: str,
-        resource: str | tuple[str, ...],
-        cost: dict[str, int],
-        options: AcquireOptions,
-    ) -> None:
-        self._limiter = limiter
-        self._entity_id = entity_id
-        self._resource = resource
-        self._cost = cost
-        self._options = options
-
-    @property
-    def _grant(self) -> Grant | None:
-        """The grant. It is made when somebody looks at it: most leases end as they began."""
-        granted = self._granted
-        if granted is None or isinstance(granted, Grant):
-            return granted
-        self._granted = grant = new_grant(granted)
-        return grant
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """The resources of the lease, in the order in which the acquire has named them."""
-        return self._own_resources
-
-    @property
-    def _own_resources(self) -> tuple[str, ...]:
-        """The resources that its own tokens are from."""
-        return self._resource if isinstance(self._resource, tuple) else (self._resource,)
 
     def _find_part(self, resource: str) -> Any:
         """Return the lease of one of the resources. Raise `ValidationError` for any other."""
@@ -118,78 +77,9 @@ class LeaseCore:
         raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")
 
     @property
-    def consumed(self) -> dict[str, int]:
-        """Return what the caller has asked for so far, adjustments included; once, not once per level."""
-        total = add_up([*(grant.cost for grant in self._grants()), self._delta or {}])
-        return {name: amount // MILLI for name, amount in total.items()}
-
-    @property
-    def statuses(self) -> tuple[LimitStatus, ...]:
-        """Every limit of every level right after this acquire, by the write that granted it."""
-        grant = self._grant
-        asked, now_ms = ({}, 0) if grant is None else (_tokens(grant.cost), grant.now_ms)
-        credit = {} if grant is None or grant.parts is None else read_credits(grant)
-        found = []
-        for level, limit, left in self.left():
-            whose = (level.entity_id, level.resource, limit.name)
-            lent = credit.get((level.entity_id, limit.name), 0)
-            need = asked.get(limit.name, 0)
-            found.append(LimitStatus(*whose, limit, left, need, False, 0.0, instant_ms=now_ms, credit=lent))
-        return tuple(found)
-
-    def left(self) -> list[tuple[Level, Limit, int]]:
-        """Return what was left of every limit of every level right after this acquire, in whole tokens."""
-        return [] if self._granted is None else read_left(self._granted)
-
-    @property
-    def overdrawn(self) -> tuple[str, ...]:
-        """The limits, sorted, of which more was taken than there was: soft ones, and those of a bypassed level."""
-        return () if self._granted is None else find_overdrawn(self._granted)
-
-    @property
-    def bypassed(self) -> bool:
-        """Return whether a switch has admitted it without asking the limits of one of its levels."""
-        return any(level.bypassed for level, _, _ in self.left())
-
-    @property
-    def lost(self) -> bool:
-        """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
-        now_ms = self._limiter._backend.clock.now_ms()
-        slots = [slot for part in (self, *self._others) for slot in part._slots()]
-        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in slots)
-
-    @property
-    def settled(self) -> bool:
-        """Whether it has ended and its corrections are written; with ``prefetch`` that may be as many seconds later."""
-        return not self._open and all(grant.is_settled for grant in self._grants())
-
-    @property
-    def holds_slots(self) -> bool:
-        """Whether it holds slots of concurrency limits, which `exit` frees."""
-        return any(grant.holds_slots for part in (self, *self._others) for grant in part._grants())
-
-    @property
     def is_forsaken(self) -> bool:
         """Whether nobody can end it any more: its event loop was closed."""
         return self._caller is not None and self._caller.is_gone
-
-    @property
-    def available(self) -> dict[str, int]:
-        """Return what was left right after this acquire: the least over all levels."""
-        left: dict[str, int] = {}
-        for status in self.statuses:
-            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
-        return left
-
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        """The limits of the entity itself that were charged."""
-        return () if self._grant is None else self._grant.chain.homes[0].level.limits
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the lease was entered and has not ended."""
-        return self._open
 
     def for_entity(self, entity_id: str) -> Self:
         """Return a new lease like this one for another entity: same resource, cost and options, not entered.
@@ -220,6 +110,17 @@ class LeaseCore:
             self._correctable = not final
         return True
 
+    def _settle_at_once(self, failed: bool) -> bool:
+        """Settle a lease that has ended if that needs no waiting. Return False, with nothing done, if it does."""
+        settle_now, granted = self._limiter._settle_now, self._granted
+        if settle_now is None or granted is None or self._extra or self._others or self._claimed:
+            return False
+        delta = self._failure_delta() if failed else self._delta or {}
+        if not settle_now(granted, delta):
+            return False
+        self._claimed = delta
+        return True
+
     def adjust_nowait(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Do what `adjust` does from code that cannot await; safe from any thread, as nothing is written before `exit`.
 
@@ -227,24 +128,24 @@ class LeaseCore:
         not open; also after an `exit` that was not final, where only `adjust` itself can write.
         """
         self._collect(self._check_tokens("adjust_nowait", amounts, named, -MAX_AMOUNT), 1)
+        self._check_still_open("adjust_nowait")
+
+    def settle_nowait(self, usage: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Do what `settle` does from code that cannot await; safe from any thread, as nothing is written before `exit`.
+
+        ``usage`` and ``named`` are tokens by limit, as for `settle`. Raises `LeaseExpiredError` if the lease is not
+        open, even after an `exit` that was not final: only `settle` itself can write then.
+        """
+        self._state(self._check_tokens("settle_nowait", usage, named, 0))
+        self._check_still_open("settle_nowait")
+
+    def _check_still_open(self, verb: str) -> None:
         if not self._open:  # it has ended meanwhile: nobody knows whether the settlement has seen this
-            raise LeaseExpiredError("adjust_nowait() while the lease ended; the correction may be lost.")
-
-    def log_fields(self, error: Exception | None = None) -> dict[str, object]:
-        """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
-        kind = {} if error is None else {"zae_error_type": type(error).__name__}
-        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._own_resources[0]}
-        return {**self._limiter._backend.log_fields(), **whose, **kind}
-
-    def _grants(self) -> tuple[Grant, ...]:
-        return () if self._grant is None else (self._grant, *self._extra)
-
-    def _slots(self) -> list[TakenSlot]:
-        """Return the slots that were taken for it."""
-        return [slot for grant in self._grants() for part in grant.parts or () for slot in part.slots]
+            raise LeaseExpiredError(f"{verb}() while the lease ended; the correction may be lost.")
 
     def _hold(self, grant: Grant) -> None:
-        """Keep the slots of a grant until the lease ends, which then has something to write."""
+        """Keep the slots of a grant until the lease ends, which then has something to write; note what it reserves."""
+        grant.chain.note_reservation(self, grant.cost)
         if grant.holds_slots:
             self._caller = self._caller or self._limiter._backend.runtime.caller()
             self._limiter._holdings.hold(self, grant)
@@ -287,7 +188,7 @@ class LeaseCore:
             self._degrade(error)
             self._delta = dict(self._cost)
         else:
-            if self._granted.chain.slot_names:
+            if self._granted.chain.slot_names or self._granted.chain.has_quotas:
                 self._hold(self._granted)
         self._open = True
 
@@ -344,17 +245,24 @@ class LeaseCore:
             self._degrade(error)
             self._collect(cost, 1)
 
-    async def _correct(
+    def _correct(
         self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, sign: int = 1
-    ) -> None:
-        """Collect a correction while the lease is open; afterwards write it."""
-        checked = self._check_tokens(verb, amounts, named, least, late=self._correctable)
-        self._collect(checked, sign)
-        if not self._open:
-            before, change = self._claim()
-            # What was settled since counts as taken: it can be given back too.
-            grants = tuple(add_share(grant, share) for grant, share in apportion(self._grants(), before))
-            await self._settle(grants, change)
+    ) -> bool:
+        """Collect a correction. Return whether it has to be written now, as the lease has ended."""
+        self._collect(self._check_tokens(verb, amounts, named, least, late=self._correctable), sign)
+        return not self._open
+
+    def _settle_usage(self, usage: Mapping[str, int] | None, named: Mapping[str, int]) -> bool:
+        """Note what was used. Return whether it has to be written now, as the lease has ended."""
+        self._state(self._check_tokens("settle", usage, named, 0, late=self._correctable))
+        return not self._open
+
+    async def _write_late(self) -> None:
+        """Write the corrections that were collected since the lease has ended."""
+        before, change = self._claim()
+        # What was settled since counts as taken: it can be given back too.
+        grants = tuple(add_share(grant, share) for grant, share in apportion(self._grants(), before))
+        await self._settle(grants, change)
 
     def _claim(self) -> tuple[Mapping[str, int], dict[str, int]]:
         """Return what others have written of the correction, and the rest: whoever asks writes that."""
@@ -367,77 +275,111 @@ class LeaseCore:
     ) -> dict[str, int]:
         if not (self._open or late):
             raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
-        checked = check_amounts(verb, {**(amounts or {}), **named}, least)
-        if self._grant is not None:
-            check_known(verb, checked, self._grant.chain.names)
-            held = [name for name in self._grant.chain.slot_names if checked.get(name)] if verb != "consume" else ()
-            for name in held:
-                reason = "is a concurrency limit: its slots are held until the lease ends"
-                raise ValidationError(f"{verb}[{name!r}]", checked[name] // MILLI, reason)
+        checked = {} if amounts is None else check_amounts(verb, amounts, least)
+        if named:
+            checked |= check_amounts(verb, named, least)
+        if self._granted is not None:
+            chain = self._granted[0]
+            check_known(verb, checked, chain.names)
+            for name in chain.slot_names if verb != "consume" else ():
+                if checked.get(name) or (name in checked and verb.startswith("settle")):
+                    reason = "is a concurrency limit: its slots are held until the lease ends"
+                    raise ValidationError(f"{verb}[{name!r}]", checked[name] // MILLI, reason)
         return checked
+
+    def _taken(self) -> Mapping[str, int]:
+        """Return what was taken so far, without corrections."""
+        if self._granted is None:
+            return {}
+        first = self._granted[1]
+        return add_up([first, *(grant.cost for grant in self._extra)]) if self._extra else first
+
+    def _state(self, usage: Mapping[str, int]) -> None:
+        """Keep what was used for the end, instead of earlier corrections of the same limits."""
+        with _CORRECTING:
+            taken = self._taken()
+            self._delta = {**(self._delta or {}), **{name: used - taken.get(name, 0) for name, used in usage.items()}}
+            self._stated |= usage.keys()
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
         """Keep a correction for the end. Nobody can give back more than was taken: the rest is cut off and logged."""
         cut = {}
         with _CORRECTING:
             delta = dict(self._delta or {})  # a copy: a settlement in another thread may be reading the old one
+            taken = self._taken()
             for name, amount in amounts.items():
-                taken = sum(grant.cost.get(name, 0) for grant in self._grants())
                 wanted = delta.get(name, 0) + sign * amount
-                delta[name] = max(wanted, -taken)
+                delta[name] = max(wanted, -taken.get(name, 0))
                 cut[name] = delta[name] - wanted
             self._delta = delta
         if any(cut.values()) and not self.degraded:
-            excess = _tokens(cut)
+            excess = in_tokens(cut)
             message = "more tokens were returned than taken, the excess %s is ignored"
             tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
-    async def _exit(self, failed: bool, final: bool = True) -> None:
-        """Settle what was collected, or give everything back; whoever waits for it hears of it."""
+    async def _exit(self, *, failed: bool = False, give_back: bool = False, final: bool = True) -> None:
+        """Settle what was collected, what a failure keeps, or give everything back."""
         self._open = False
-        self._correctable = not (failed or final)
+        self._correctable = not (failed or give_back or final)
         slots = self._slots()
         lost = [slot for slot in slots if slot.lost]
         if slots:
             self._limiter._holdings.let_go(slots)
         try:
-            if failed:
-                await self._finish(self._give_back(), self._grants())
+            if failed or give_back:
+                await self._fail(give_back)
             elif self._delta or slots:
                 await self._settle(self._grants(), self._claim()[1])
         finally:
             for slot in slots:
                 if slot.lost and slot not in lost:
                     self._limiter._holdings.announce_loss(self, slot)
-            limiter = self._limiter
-            if self._grant is not None and limiter._lines.waiting:
-                limiter._lines.stir(self._grant.chain.roots)
-            if limiter._backend.closed:  # what was written may have opened the store again
-                await limiter._backend.close()
+            if self._limiter._backend.closed:  # what was written may have opened the store again
+                await self._limiter._backend.close()
 
-    async def _give_back(self) -> None:
-        """Give back all that was taken. A failure is only logged: the caller's exception matters more."""
+    async def _fail(self, give_back: bool) -> None:
+        """Settle a lease that has failed: ``give_back`` everything, or what ``on_error`` does not keep."""
+        delta = self._failure_delta(give_back)
+        self._tell_settlement(self._taken(), {} if give_back else {name: delta[name] for name in self._stated})
+        shares = _share_out(self._grants(), delta)
+        if shares:
+            await self._finish(self._settle_failure(shares), self._grants())
+
+    def _failure_delta(self, give_back: bool = False) -> dict[str, int]:
+        """Return how a failure corrects what was taken: to what ``on_error`` keeps and `settle` has stated.
+
+        With ``give_back`` to nothing, whatever these say.
+        """
+        taken, corrected, every = self._taken(), self._delta or {}, {} if give_back else self._options.kept
+        kept = None if every is None else every.get(self._own_resources[0], {})
+        stated: Collection[str] = () if give_back else self._stated
+        return {
+            name: corrected.get(name, 0) if kept is None or name in stated else kept.get(name, 0) - taken.get(name, 0)
+            for name in {**taken, **corrected}
+        }
+
+    async def _settle_failure(self, shares: Sequence[tuple[Grant, Mapping[str, int]]]) -> None:
+        """Settle what a failed call has left. A failure is only logged: the caller's exception matters more."""
         deadline = self._limiter._backend.deadline(self._options.timeout)
-        for grant in self._grants():
-            back = {name: -amount for name, amount in grant.cost.items() if amount}
+        for grant, delta in shares:
             try:
-                if back:
-                    await self._settle_grant(grant, back, deadline)
+                await self._settle_grant(grant, delta, deadline)
             except ZAELimiterError as error:
                 message = "tokens of a failed call could not be returned: %s"
-                tell(RETURN_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(back))
+                tell(RETURN_LOST, message, error, **self.log_fields(error), zae_tokens=in_tokens(delta))
 
     async def _settle(self, grants: tuple[Grant, ...], delta: Mapping[str, int]) -> None:
         """Settle ``delta`` with these grants, to the end also if the caller is cancelled."""
-        limiter = self._limiter
-        if limiter._observers.all and grants and delta and not self.degraded:
-            taken = add_up(grant.cost for grant in grants)
+        if grants:
+            self._tell_settlement(add_up(grant.cost for grant in grants), delta)
+        await self._finish(self._settle_each(_share_out(grants, delta)), grants)
+
+    def _tell_settlement(self, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
+        observers = self._limiter._observers
+        if observers.all and delta and not self.degraded:
             estimated = {name: taken.get(name, 0) // MILLI for name in delta}
             correction = {name: amount // MILLI for name, amount in delta.items()}
-            told = Settlement(self._entity_id, self._own_resources[0], estimated, correction)
-            limiter._observers.tell("on_settlement", told)
-        shares = [each for each in apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]
-        await self._finish(self._settle_each(shares), grants)
+            observers.tell("on_settlement", Settlement(self._entity_id, self._own_resources[0], estimated, correction))
 
     def _finish(self, work: Coroutine[Any, Any, None], grants: Sequence[Grant]) -> Awaitable[None]:
         """Return what runs ``work`` to its end, also if the caller is cancelled; it is as it is if nobody waits."""
@@ -455,7 +397,7 @@ class LeaseCore:
                 raise
             except RateLimiterUnavailable as error:
                 message = "settlement lost, the estimate stays charged: %s"
-                tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=_tokens(delta))
+                tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=in_tokens(delta))
                 lost.append(error)
         if lost and self._limiter._availability.blocks(self._options.policy):
             raise lost.pop(0)
@@ -484,6 +426,6 @@ class LeaseCore:
         limiter._availability.report_answer()
 
 
-def _tokens(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return the whole tokens of each limit."""
-    return {name: amount // MILLI for name, amount in amounts.items() if amount}
+def _share_out(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> list[tuple[Grant, dict[str, int]]]:
+    """Return what is settled with each grant, for those that have something to write."""
+    return [each for each in apportion(grants, delta) if any(each[1].values()) or each[0].holds_slots]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from ..core.errors import ConfigurationError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from ..core.limit import seconds, whole
 from ..core.validation import flag
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
@@ -16,7 +16,7 @@ from ..repository.repository import Repository
 from ..repository.stacks import StackOperations
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts, check_costs, check_known
+from .amounts import check_amounts, check_costs, check_known, check_on_error, check_request
 from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
@@ -30,6 +30,7 @@ from .lease import Lease
 from .observers import Observers, observe_store
 from .options import MOST_PREFETCH_MS, OptionChecks
 from .queries import QueryOperations
+from .standing import Request, Standing
 from .waiting import Lines
 
 if TYPE_CHECKING:
@@ -42,9 +43,12 @@ if TYPE_CHECKING:
     from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
+    from ..records.algebra import Write
     from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
+    from .amounts import OnError
     from .chain import Chain
+    from .coalescer import Turn
     from .grant import Grant, GrantFields
     from .lease_core import LeaseCore
     from .options import AcquireOptions, OnLost
@@ -167,16 +171,19 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
         self._backend.store = observe_store(self.repository.store, self._observers)
-        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer)
+        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
         store = self._backend.store
         self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
+        settle_at_once = None
         if self._speculative and isinstance(store, UpdatesInPlace):
-            self._take_at_once = InPlace(store, self._backend, self._chains, self._lines).take
+            in_place = InPlace(store, self._backend, self._chains, self._lines)
+            self._take_at_once, settle_at_once = in_place.take, in_place.settle
         if self._prefetcher is not None:
             self._prefetcher.engine = self._engine
             self._take_at_once = self._prefetcher.take_now
         # An observed take begins with the stop-watch.
         self._take_now = None if observers else self._take_at_once
+        self._settle_now = None if observers else settle_at_once
 
     def acquire(
         self,
@@ -195,6 +202,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
         exact: bool = False,
+        on_error: OnError = "give_back",
     ) -> Lease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -210,13 +218,17 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         `SlotLostError`.
         ``exact`` asks the store also where the limiter holds tokens that were drawn in advance (``prefetch``).
 
+        ``on_error`` says what a block that raises is charged: nothing (``"give_back"``), as if it had not raised
+        (``"keep"``), or amounts by limit, as for a stream that breaks off; for several resources by resource and limit.
+        A limit that `Lease.settle` has named keeps that value, and slots are always freed.
+
         >>> import asyncio
         >>> from zae_limiter import Limit
         >>> async def chat() -> dict[str, int]:
         ...     limiter = RateLimiter("memory://")
         ...     await limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
         ...     async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
-        ...         await lease.adjust(tpm=+1_230)  # it has used 1,730
+        ...         await lease.settle(tpm=1_730)
         ...         return lease.consumed
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
@@ -224,7 +236,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
             options = self._options.check(*stated)
             if len(costs) > 1:
                 return JointLease(self, entity_id, costs, options)
@@ -234,8 +247,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None or exact:
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+        if not is_usual or priority is not None or exact or on_error != "give_back":
+            kept = check_on_error(on_error, {resource: cost}, by_resource=False)
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
             options = self._options.check(*stated)
         return Lease(self, entity_id, resource, cost, options)
 
@@ -263,16 +277,16 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain = await self._chains.resolve(*name, deadline := await self._chains.begin(*name[:2], deadline))
+                chain, deadline = await self._chains.resolve_for(name, cost, deadline)
                 now_ms = self._clock.now_ms()
             for limit_name in cost:
-                if limit_name not in chain.names:
-                    check_known("consume", cost, chain.names)
+                if limit_name not in chain.names or (options.kept and limit_name in chain.slot_names):
+                    check_request(cost, options.kept, chain.names, chain.slot_names)
             if max_wait_ms or self._lines.waiting or self._takes_in_turn:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
             else:
                 grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
-        except RateLimiterUnavailable as error:
+        except (RateLimiterUnavailable, ConfigurationError) as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
         except RateLimitExceeded:
@@ -311,26 +325,36 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         if not max_wait_ms:
             return await self._take_chain(chain, cost, deadline, options, holder)
 
-        async def attempt() -> Grant:
+        async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + max_wait_ms / 1000)
             known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
             check_known("consume", cost, known.names)
-            return await self._take_chain(known, cost, renewed, options, holder)
+            return await self._take_chain(known, cost, renewed, options, holder, turn)
 
-        async def look() -> Chain:
-            return await self._engine.look(chain, self._backend.deadline(deadline.seconds))
+        async def look(marks: Sequence[Write]) -> Chain:
+            self._backend.check_usable()
+            renewed = self._backend.deadline(deadline.seconds)
+            known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
+            return await self._engine.look(known, renewed, marks)
 
-        return await self._lines.stand(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
+        request = Request(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
+        return await Standing(self._lines, self._backend, request).wait()
 
     async def _take_chain(
-        self, chain: Chain, cost: Mapping[str, int], deadline: Deadline, options: AcquireOptions, holder: str | None
+        self,
+        chain: Chain,
+        cost: Mapping[str, int],
+        deadline: Deadline,
+        options: AcquireOptions,
+        holder: str | None,
+        turn: Turn | None = None,
     ) -> Grant:
         """Take ``cost`` as of now."""
         now_ms = self._clock.now_ms()
         if self._prefetcher is None:
-            return await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
-        return await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder)
+            return await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder, turn)
+        return await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder, turn)
 
     async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""
@@ -344,7 +368,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             chain = await self._chains.find(*name, deadline)
             check_known("consume", cost, chain.names)
             await self._engine.check(chain, chain.complete(cost), self._clock.now_ms(), deadline)
-        except RateLimiterUnavailable as error:
+        except (RateLimiterUnavailable, ConfigurationError) as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
         availability.report_answer()

@@ -189,6 +189,10 @@ class ObservedStoreInProcess(ObservedStore):
         self._written = True
         self._inner.insert_bucket(key, image, now_ms, full_ms)
 
+    def note_return(self, key: Key) -> None:
+        """Note a return in the store inside."""
+        self._inner.note_return(key)
+
 
 def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
     """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""

@@ -12,7 +12,7 @@ from ..repository.configs import check_policy
 from .chain import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
@@ -42,6 +42,8 @@ class AcquireOptions(NamedTuple):
     """What happens when it loses a slot."""
     exact: bool
     """Whether the store is asked also where tokens of it are held."""
+    kept: Mapping[str, Mapping[str, int]] | None
+    """The millitokens that stay charged if its block raises, by resource and limit; None for all of them."""
     plain: bool
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
 
@@ -62,7 +64,7 @@ class OptionChecks:
         self._can_cancel = backend.runtime.can_cancel
         on_lost = self._check_on_lost(on_lost)
         self.usual = AcquireOptions(
-            None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, False, plain=True
+            None, policy, 0, timeout, self._check_atomic(atomic), "", on_lost, False, {}, plain=True
         )
 
     def check(
@@ -73,9 +75,10 @@ class OptionChecks:
         timeout: float | None,
         atomic: bool | None,
         priority: str | None,
-        holder: str | None = None,
-        on_lost: OnLost | None = None,
-        exact: bool = False,
+        holder: str | None,
+        on_lost: OnLost | None,
+        exact: bool,
+        kept: Mapping[str, Mapping[str, int]] | None,
     ) -> AcquireOptions:
         """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
         usual = self.usual
@@ -88,6 +91,7 @@ class OptionChecks:
             "" if holder is None else _check_holder(holder),
             usual.on_lost if on_lost is None else self._check_on_lost(on_lost),
             flag("exact", exact),
+            kept,
             plain=not max_wait and timeout is None and atomic is None,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from itertools import count
+from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.bucket import MILLI
@@ -39,7 +40,7 @@ def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:
     """Return one who takes slots by chance."""
     from random import getrandbits  # on first use: it brings a lot along
 
-    return Taker(cost, holder or "", getrandbits(32), os.urandom(4).hex())
+    return Taker(cost, holder or "", getrandbits(32), os.urandom(4).hex(), order=monotonic_ns())
 
 
 class Part(NamedTuple):

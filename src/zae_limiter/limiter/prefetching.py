@@ -7,8 +7,11 @@ level refuses. ``docs/adr/0020-prefetch.md``.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
+import time
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +20,7 @@ from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import describe
 from ..core.errors import RateLimitExceeded, ZAELimiterError
 from ..forks import after_fork, protect
+from ..logs import RETURN_LOST, tell
 from ..runtime.blocking import run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from .background import BackgroundStore
     from .chain import Chain, LevelShard
     from .chains import Chains
+    from .coalescer import Turn
     from .grant import Grant, GrantFields, TakenTokens
     from .held_bucket import HeldBucket, Taken
     from .lease_core import LeaseCore
@@ -59,6 +64,10 @@ class Upkeep:
     def __call__(self) -> float | None:
         """Write what is due. Return the seconds until more is; None if nothing is held."""
         return self.prefetcher.keep_up()
+
+
+_OPEN: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
+"""Those of this process. As long as one holds something, the housekeeper keeps it alive."""
 
 
 class Prefetcher:
@@ -87,6 +96,7 @@ class Prefetcher:
         self.held = HeldBuckets(backend, keep_ms, self._wake)
         chains.held = self.held
         after_fork(self._forget)
+        _OPEN.add(self)
 
     # Taking.
 
@@ -106,6 +116,8 @@ class Prefetcher:
             or not chain.since_ms <= now_ms < chain.valid_until_ms
         ):
             return None
+        if chain.has_quotas:
+            chain.note_reservation(lease, lease._cost)  # should it be refused, the lease is not open
         granted = self._take_held(chain, lease._cost, now_ms)
         self._cache.hits += granted is not None
         return granted
@@ -144,17 +156,18 @@ class Prefetcher:
         deadline: Deadline,
         options: AcquireOptions,
         holder: str | None = None,
+        turn: Turn | None = None,
     ) -> Grant:
         """Take ``cost`` as `Engine.take` does, from what is held where that is possible and ``options`` allow it."""
         counts, is_exact = True, options.exact or options.atomic or bool(chain.joined)
         for _ in tries(chain.homes[0].level.key.pk):
             try:
                 if chain.joined:
-                    return await self.engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
+                    return await self.engine.take(chain, cost, now_ms, deadline, options.atomic, holder, turn)
                 if is_exact:
                     whole = chain.part(tuple(range(len(chain.levels))))
-                    return await self.engine.take(whole, cost, now_ms, deadline, options.atomic, holder)
-                return await self._take_levels(chain, cost, now_ms, deadline, holder, counts)
+                    return await self.engine.take(whole, cost, now_ms, deadline, options.atomic, holder, turn)
+                return await self._take_levels(chain, cost, now_ms, deadline, holder, turn, counts)
             except RateLimitExceeded:  # unless others have drawn enough in the meantime
                 granted = None if is_exact else self._take_held(chain, cost, self._clock.now_ms())
                 if granted is None:
@@ -173,6 +186,7 @@ class Prefetcher:
         now_ms: int,
         deadline: Deadline,
         holder: str | None,
+        turn: Turn | None,
         counts: bool,
     ) -> Grant:
         served: list[TakenTokens | None] = [None] * len(chain.homes)
@@ -184,7 +198,7 @@ class Prefetcher:
             if not cold:
                 self.held.counters.granted += len(served)
                 return new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
-            grant = await self.engine.take(chain.part(cold), cost, now_ms, deadline, False, holder)
+            grant = await self.engine.take(chain.part(cold), cost, now_ms, deadline, False, holder, turn)
         except BaseException as error:
             for taken in served:
                 if taken is not None:
@@ -315,3 +329,31 @@ class Prefetcher:
         self.held.is_closed = True
         await self._backend.runtime.run_blocking(partial(HOUSEKEEPER.cancel, Upkeep(self)))
         await self.flush()
+
+    def close_at_exit(self) -> None:
+        """Return everything and write everything down, because the program ends without `close`.
+
+        No thread can be started any more: the buckets are written one after the other, and none is begun after the time
+        that one call may take. What is left over is lost, as in a crash.
+        """
+        found = [] if self.held.is_closed or self._backend.closed else self.held.active()
+        if not found or self._background.needs_loops:
+            return
+        self.held.is_closed = True
+        ends = time.monotonic() + self._backend.timeout
+        try:
+            engine = self.engine.over(self._background.open_backend())
+            for bucket in found:
+                if time.monotonic() < ends:
+                    run(self._write_down(bucket, engine, everything=True))
+            self._background.close()
+        except Exception as error:  # there is no caller that could handle it
+            message, kind = "tokens that were drawn in advance could not be returned: %s", type(error).__name__
+            tell(RETURN_LOST, message, error, **self._backend.log_fields(), zae_error_type=kind)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Return what limiters hold that the program has not closed."""
+    for prefetcher in tuple(_OPEN):
+        prefetcher.close_at_exit()

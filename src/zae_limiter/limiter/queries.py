@@ -53,6 +53,7 @@ class QueryOperations(Operations):
         warn_ignored({"use_stored_limits": use_stored_limits})
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         left: dict[str, int] = {}
+        now_ms = chain.instant(now_ms)
         for status in statuses(chain.readings(now_ms), {}, now_ms):
             here = status.available - status.floor
             left[status.limit_name] = min(here, left.get(status.limit_name, here))
@@ -76,9 +77,11 @@ class QueryOperations(Operations):
         """
         warn_ignored({"use_stored_limits": use_stored_limits})
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority, stores_limits=True)
+        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         check_known("needed", cost, chain.names)
-        readings, whole = chain.readings(now_ms), chain.complete(cost)
+        whole = chain.complete(cost)
+        now_ms = chain.instant_for(whole, now_ms)
+        readings = chain.readings(now_ms)
         error = refusal(readings, whole, now_ms)
         if isinstance(error, CapacityExceeded):
             raise error
@@ -117,9 +120,10 @@ class QueryOperations(Operations):
             return await self.repository.status()
         cost = {} if needed is None else check_amounts("needed", needed)
         whose = (names.entity_id(entity_id), names.resource(resource))
-        chain, now_ms = await self._read_chain(*whose, limits, priority, stores_limits=True)
+        chain, now_ms = await self._read_chain(*whose, limits, priority)
         check_known("needed", cost, chain.names)
         whole = dict.fromkeys(chain.names, MILLI) if needed is None else chain.complete(cost)
+        now_ms = chain.instant_for(whole, now_ms)
         return [
             LevelStatus(
                 **{field.name: getattr(seen, field.name) for field in fields(seen)},
@@ -219,23 +223,14 @@ class QueryOperations(Operations):
         return True
 
     async def _read_chain(
-        self,
-        entity_id: str,
-        resource: str,
-        limits: Sequence[Limit] | None,
-        priority: str | None,
-        *,
-        stores_limits: bool = False,
+        self, entity_id: str, resource: str, limits: Sequence[Limit] | None, priority: str | None
     ) -> tuple[Chain, int]:
-        """Return the chain with its buckets read; ``stores_limits`` if a moment is promised, which counts from there.
-
-        Limits that are given are only asked about: writing them down would cut what is in the bucket.
-        """
+        """Return the chain with its buckets read, and now."""
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
         deadline = await self._deadline()
         chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
-        return await self._follow(chain, deadline, stores_limits=stores_limits)
+        return await self._follow(chain, deadline)
 
     async def _read_chains(
         self, wanted: list[tuple[str, str]], given: Override | None, deadline: Deadline
@@ -264,24 +259,23 @@ class QueryOperations(Operations):
 
         try:
             if chain is not None:
-                chain, now_ms = await self._follow(chain, deadline, stores_limits=True)
+                chain, now_ms = await self._follow(chain, deadline)
                 check_known("needed", cost, chain.names)
-                told = tuple(statuses(chain.readings(now_ms), chain.complete(cost), now_ms))
+                whole = chain.complete(cost)
+                now_ms = chain.instant_for(whole, now_ms)
+                told = tuple(statuses(chain.readings(now_ms), whole, now_ms))
                 bypassed = any(home.level.bypassed for home in chain.homes)
                 return Availability(entity_id, resource, now_ms, told, bypassed)
         except ResourceDisabled:  # since a moment ago
             pass
         return Availability(entity_id, resource, self._backend.clock.now_ms(), (), disabled=True)
 
-    async def _follow(self, chain: Chain, deadline: Deadline, *, stores_limits: bool) -> tuple[Chain, int]:
-        """Return a chain that was read under the config in force, with all of its shards, and the instant."""
+    async def _follow(self, chain: Chain, deadline: Deadline) -> tuple[Chain, int]:
+        """Return a chain that was read under the config in force, with all of its shards, and now."""
         chain = await self._chains.follow(chain, deadline)
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
-        now_ms = chain.instant(self._backend.clock.now_ms())
-        if stores_limits and (chain.given is None or chain.given.limits is None):
-            await self._engine.store_limits(chain, now_ms, deadline)
-        return chain, now_ms
+        return chain, self._backend.clock.now_ms()
 
 
 def _check_needs(resource: object, needed: Mapping[str, int] | None) -> dict[str, dict[str, int]]:

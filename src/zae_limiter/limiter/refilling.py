@@ -8,7 +8,7 @@ from ..core.advance import Advance, choose_advance
 from ..core.bucket import MILLI
 from ..records import bucket, charging, reshaping
 from ..records.algebra import Write, apply_write, compose
-from ..records.level import CHANGES, HOUR_END
+from ..records.level import CHANGES, HOUR_END, MADE
 from .chain import LevelShard
 from .held_tokens import Lot
 from .planning import Outdated, add_up
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 FEWEST = 2
 """So many acquires must be expected while tokens are kept, or none are drawn in advance."""
-_MOST_CHARGES = 4
-"""The corrections of so many draws are written apart by one write; those of older ones count as of the oldest."""
 _SCARCE = 2
 """Tokens are scarce where a bucket has less than so many times what this process wants of them."""
 _CAUTION = 0.8
@@ -74,7 +72,7 @@ class Wanted(NamedTuple):
         after = image if settled is None else apply_write(image, settled)
         assert after is not None  # nothing is deleted
         limits = seen.limits(level, after, now_ms)
-        if limits is not None and (now_ms > limits.until_ms or not limits.idle.isdisjoint(short)):
+        if limits is not None and now_ms > limits.until_ms:
             limits = None
         if limits is None and charging.is_ahead(level, after):
             raise Outdated
@@ -109,8 +107,7 @@ class Wanted(NamedTuple):
     def _ahead(self, limits: AnchoredLimits, name: str) -> int:
         """Return how far a limit may be drawn ahead of its refill: for half of the time that tokens are kept.
 
-        At most for half of its capacity; not at all where something has to be left of it, where credit takes over, or
-        of a quota.
+        At most for half of its capacity; not at all where something has to be left of it, or where credit takes over.
         """
         limit = limits.by_name[name]
         if limit.least or name in limits.lots:
@@ -128,7 +125,7 @@ class Wanted(NamedTuple):
         wanted: dict[str, float] = {}
         for name, limit in limits.by_name.items():
             usual = demand.tokens.get(name, 0.0) * keep
-            if not usual or name in limits.idle:
+            if not usual:
                 continue
             gone = self.others.tokens.get(name, 0.0) * max(0, age_ms) / MILLI
             level = limit.level(image[limit.tk], now_ms) - int(gone) - short.get(name, 0) - max(0, limit.least)
@@ -226,17 +223,18 @@ def settle_all(
 
 
 def settlements(home: LevelShard, corrections: Sequence[Correction]) -> list[SettlementPart]:
-    """Return corrections as parts of settlements, by the draws that they belong to.
-
-    Of many draws the oldest stands for those after it in what is given back, so that less of it counts, and the last of
-    them in what is owed.
-    """
-    found = sorted(corrections, key=lambda each: each.lot.now_ms)
-    together = max(1, len(found) - _MOST_CHARGES + 1)
+    """Return corrections as parts of settlements: for each bucket what its draws give back, and what they owe."""
+    buckets: dict[object, list[Correction]] = {}
+    for each in corrections:
+        buckets.setdefault((id(each.lot.level), each.lot.image.get(MADE, 0)), []).append(each)
     parts = []
-    for group in [found[:together], *([each] for each in found[together:])] if found else ():
+    for group in buckets.values():
+        last = max((each.lot for each in group), key=lambda lot: lot.now_ms)
+        shard, charge = LevelShard(last.level, home.seen), last.charge()
         back, owed = add_up([each.back for each in group]), add_up([each.owed for each in group])
-        for lot, delta in ((group[0].lot, back), (group[-1].lot, owed)):
-            if delta:
-                parts.append(SettlementPart(LevelShard(lot.level, home.seen), delta, lot.charge(), changes=0))
+        if back:
+            unused = tuple([advance for each in group for advance in each.unused_advances()])
+            parts.append(SettlementPart(shard, back, charge, changes=0, unused=unused))
+        if owed:
+            parts.append(SettlementPart(shard, owed, charge, changes=0))
     return parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.credit import sum_up, take_last
@@ -14,14 +13,14 @@ from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
 from ..records.slots import with_freed
 from ..records.watching import watch
-from ..repository.last_seen import Return
 from ..runtime.retries import tries
 from .chain import LevelShard
 from .planning import add_up, serials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ..core.advance import UnusedAdvance
     from ..core.alerts import Alert
     from ..core.credit import SpentLots
     from ..records.algebra import Image
@@ -31,35 +30,31 @@ if TYPE_CHECKING:
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from ..runtime.port import Signal
     from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
     from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
-LONGEST_WAIT = 0.5
-"""For how many seconds a give-back waits at most for others that it would be worth more after."""
 
 
 class SettlementPart(NamedTuple):
-    """The settlement of one level: how much, of which charge, and what is given back besides.
+    """The settlement of one level: how much, and of which charge.
 
-    ``more_back`` found no room in another shard of the bucket: it is not taken off the consumption again.
-    ``changes`` is what the settlement counts for in the usage: below 0 where grants are undone that nobody was given.
-    ``lots`` is the part of what is given back that goes to credits. ``crossed`` are attributes that say which
-    thresholds were announced, with the values before and after a write that is undone: they become what they were.
-    ``slots`` are those that it frees.
+    ``changes`` is the number of usage events that it counts for, negative if it undoes grants that were never handed
+    out. ``lots`` is the part of the give-back that returns to credits, ``unused`` the part that was prefetched and
+    never granted. ``crossed`` are attributes that say which thresholds were announced, with the values before and after
+    a write that is undone: they are set back. ``slots`` are those that it frees.
     """
 
     shard: LevelShard
     delta: Mapping[str, int]
     charge: Charge
-    more_back: Mapping[str, int] = _NOTHING
     changes: int = 1
     lots: SpentLots = ()
     crossed: Sequence[tuple[str, int, int]] = ()
     slots: tuple[TakenSlot, ...] = ()
+    unused: tuple[UnusedAdvance, ...] = ()
 
     @property
     def is_split(self) -> bool:
@@ -94,15 +89,14 @@ class SettlementPart(NamedTuple):
         mine = LevelShard(level.at(level.shard, 2 * count), seen)
         charges, credit = self.charge.split(), sum_up(self.lots)
         delta = add_up([self.delta, credit])  # credits stay with the old shard
-        kept, more_kept = ({name: amount // 2 for name, amount in each.items()} for each in (delta, self.more_back))
-        given, more_given = (
-            {name: amount - amount // 2 for name, amount in each.items()} for each in (delta, self.more_back)
-        )
-        kept = {name: amount - credit.get(name, 0) for name, amount in kept.items()}
+        given = {name: amount - amount // 2 for name, amount in delta.items()}
+        kept = {name: amount // 2 - credit.get(name, 0) for name, amount in delta.items()}
         moved = tuple([slot for slot in self.slots if slot.is_in_shard(sibling.shard, 2 * count)])
         stayed = tuple([slot for slot in self.slots if slot not in moved])
-        given_part = SettlementPart(other, given, charges[1], more_given, self.changes, slots=moved)
-        kept_part = self._replace(shard=mine, delta=kept, charge=charges[0], more_back=more_kept, slots=stayed)
+        halves = [each._replace(amount=each.amount // 2) for each in self.unused]
+        rest = [each._replace(amount=each.amount - each.amount // 2) for each in self.unused]
+        given_part = SettlementPart(other, given, charges[1], self.changes, slots=moved, unused=tuple(halves))
+        kept_part = self._replace(shard=mine, delta=kept, charge=charges[0], slots=stayed, unused=tuple(rest))
         return kept_part, given_part
 
     def used(self) -> dict[str, int]:
@@ -113,14 +107,9 @@ class SettlementPart(NamedTuple):
 
     def settle(self, image: Image, now_ms: int) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``."""
-        (level, seen), charge, shards = self.shard, self.charge, image.get(SHARDS, 1)
-        # What this process has given back of draws that came after the charge, as far as the image has seen it.
-        made_up = {
-            name: seen.returned_since(order, charge.made, shards, name, image.get(attribute(name, "cr"), 0))
-            for name, order in charge.orders.items()
-        }
+        level = self.shard.level
         changes = self.changes if self.delta else 0
-        made = settlement.settle(level, image, self.delta, charge, now_ms, changes, self.more_back, made_up, self.lots)
+        made = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
         if self.slots:
             made = made._replace(write=with_freed(level, image, made.write, self.slots, now_ms, self.changes))
         if not level.token_limits.watched:
@@ -137,43 +126,9 @@ class SettlementPart(NamedTuple):
             slot.ended = True
         self.shard.seen.keep_freed([(slot.limit_name, slot.number) for slot in self.slots])
 
-    def keep_returns(self, credited: Mapping[str, int], image: Image) -> None:
-        """Remember what the settlement has credited to the bucket, which is ``image`` now."""
-        made, orders = self.charge.made, self.charge.orders
-        for name, milli in credited.items():
-            if milli and name in orders:
-                counter = image[attribute(name, "cr")]
-                self.shard.seen.keep_return(Return(made, image.get(SHARDS, 1), name, orders[name], milli, counter))
-
 
 Planned: TypeAlias = "tuple[SettlementPart, Image, SettlementWrite]"
 """A part, the image by which its settlement is planned, and the plan."""
-
-
-class SettlementInFlight:
-    """A part that is being settled, for other settlements of this process that have to know what becomes of it."""
-
-    def __init__(self, part: SettlementPart, scope: object) -> None:
-        self.part = part
-        self.scope = scope
-        self.ended = False
-        self.signals: list[Signal] = []
-        part.shard.seen.begin_return(self)
-
-    def end(self) -> None:
-        """Let those go on who wait for it."""
-        (self.part.shard.seen.returning or set()).discard(self)
-        self.ended = True
-        for signal in self.signals:
-            signal.set()
-
-    def follows(self, part: SettlementPart, names: Iterable[str], scope: object) -> bool:
-        """Return whether it settles a later charge of the same bucket, in the same event loop."""
-        mine, theirs = self.part.charge, part.charge
-        if self.scope is not scope or mine.made != theirs.made:
-            return False
-        shared = mine.orders.keys() & theirs.orders & set(names)
-        return any(mine.orders[name] > theirs.orders[name] for name in shared)
 
 
 class Settling:
@@ -199,47 +154,35 @@ class Settling:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _settle_together(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
-        """Settle in one commit; return what of the give-backs found no room."""
-        instant = (
-            self._backend.store.capabilities.instant
-        )  # then no loop is needed, and nobody waits for another thread
-        scope = threading.get_ident() if instant else self._backend.runtime.scope()
-        giving_back = [part for part in parts if part.more_back or min(part.delta.values(), default=0) < 0]
-        under_way = [SettlementInFlight(part, scope) for part in giving_back]
-        try:
-            gone = [part.shard for part in parts if part.is_gone]
-            if gone:
-                keys = [shard.level.key for shard in gone]
-                images = await self._backend.store.read(keys, timeout=self._deadline.left())
-                for shard, image in zip(gone, images, strict=True):
-                    shard.show(image, self._backend.clock.now_ms())
-            return await self._settle_known(parts, scope)
-        finally:
-            for each in under_way:
-                each.end()
+    async def _settle_together(self, parts: Sequence[SettlementPart]) -> None:
+        """Settle in one commit."""
+        gone = [part.shard for part in parts if part.is_gone]
+        if gone:
+            keys = [shard.level.key for shard in gone]
+            images = await self._backend.store.read(keys, timeout=self._deadline.left())
+            for shard, image in zip(gone, images, strict=True):
+                shard.show(image, self._backend.clock.now_ms())
+        await self._settle_known(parts)
 
-    async def _settle_known(self, parts: Sequence[SettlementPart], scope: object) -> dict[str, int]:
+    async def _settle_known(self, parts: Sequence[SettlementPart]) -> None:
         """Settle parts of which it is known whether there is a bucket."""
         for _ in tries(parts[0].shard.level.key.pk):
             seen = [(part, part.shard.seen.image) for part in parts]
             found = [(part, image) for part, image in seen if image is not None]
             if len(found) < len(parts) or any(part.is_split for part in parts):
-                return await self._settle_apart(parts)
+                await self._settle_apart(parts)
+                return
             now_ms = self._backend.clock.now_ms()
             planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
-            if await self._wait_for_later(planned, scope):
-                continue
             changes = [self._complete(*each, now_ms) for each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
                 await self._learn(planned, outcome, now_ms)
-                break
+                return
             for part in parts:
                 if part.shard.level.key in outcome.images:
                     part.shard.show(outcome.images[part.shard.level.key], now_ms)
             parts = [part.meet(outcome.images.get(part.shard.level.key)) for part in parts]
-        return add_up([each.uncounted for _, _, each in planned])
 
     def _complete(self, part: SettlementPart, image: Image, settled: SettlementWrite, now_ms: int) -> BucketChange:
         """Return the change that settles a part, with the usage and the events that belong into its commit."""
@@ -267,8 +210,7 @@ class Settling:
             await self.announce(part.shard.level, each.alerts)
             if image is None:
                 continue
-            part.keep_returns(each.credited, image)
-            until_ms = bucket.required_expiry(image)
+            until_ms = bucket.required_expiry(image) if max(part.delta.values(), default=0) > 0 else None
             if until_ms is not None:
                 # Unless it has moved: one that was reshaped knows the debt, and one that was split never expires.
                 unmoved = (ANCHOR, "=", image[ANCHOR])
@@ -276,41 +218,23 @@ class Settling:
                 with contextlib.suppress(RateLimiterUnavailable):
                     await self._backend.store.commit([write], timeout=self._deadline.left())
 
-    async def _wait_for_later(self, planned: Sequence[Planned], scope: object) -> bool:
-        """Wait for a return of a later charge that is on its way, where something would be lost without knowing it.
-
-        Return whether it has ended. Where they come all the time it is not waited for all of them, and half of the
-        time is left for the write.
-        """
-        patience = min(LONGEST_WAIT, self._deadline.seconds / 2) - self._deadline.elapsed
-        for part, _, each in planned if patience > 0 else ():
-            for other in tuple(part.shard.seen.returning or ()) if each.uncounted else ():
-                if other.follows(part, each.uncounted, scope):
-                    signal = self._backend.runtime.new_signal()
-                    other.signals.append(signal)
-                    return other.ended or await signal.wait(patience)
-        return False
-
-    async def _settle_apart(self, parts: Sequence[SettlementPart]) -> dict[str, int]:
+    async def _settle_apart(self, parts: Sequence[SettlementPart]) -> None:
         """Settle parts of which some have lost their bucket, or half of it."""
         # Once, before anything is awaited: others may make, split or reset buckets meanwhile.
         gone = [part for part in parts if part.is_gone]
         split = [part for part in parts if part.is_split]
         plain = [part for part in parts if part not in gone and part not in split]
-        uncounted = [await self._settle_together(plain)] if plain else []
+        if plain:
+            await self._settle_together(plain)
         for part in gone:
             await self._remake(part)
-        uncounted += [await self._settle_halves(part) for part in split]
-        return add_up(uncounted)
+        for part in split:
+            await self._settle_halves(part)
 
-    async def _settle_halves(self, part: SettlementPart) -> dict[str, int]:
-        """Settle both halves of a shard: what one of them has no room for the other one may have."""
-        one, other = part.split(self._backend)
-        left = await self._settle_together([one])
-        left = await self._settle_together([other._replace(more_back=add_up([other.more_back, left]))])
-        if left and not one.is_gone:
-            left = await self._settle_together([one._replace(delta=_NOTHING, more_back=left)])
-        return left
+    async def _settle_halves(self, part: SettlementPart) -> None:
+        """Settle both halves of a shard."""
+        for half in part.split(self._backend):
+            await self._settle_together([half])
 
     async def _remake(self, part: SettlementPart) -> None:
         """Make a bucket that is gone anew where something is owed to it; else only count the usage."""
@@ -368,17 +292,14 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
         here = {name: amount for name, amount in here.items() if amount}
         slots = () if part is None else tuple([slot for slot in part.slots if not slot.ended])
         if here or slots:
-            level, charge = shard.level, Charge(grant.now_ms, 0, {}, {})
+            level, charge = shard.level, Charge(grant.now_ms, 0)
             if image is not None:  # else nothing was taken, and there was no bucket
                 level = level.at(level.shard, image.get(SHARDS, 1))
                 later = grant.later
                 if part is not None and part.lots_later:
                     later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
-                charge = Charge.of(level, image, grant.now_ms, later)
-                charge = charge._replace(orders={}) if grant.settled is not None else charge
-                charge = charge.with_overdrawn(
-                    level, cost if part is None else part.allowance_cost, grant.settled or _NOTHING
-                )
+                taken = cost if part is None else part.allowance_cost
+                charge = Charge.of(level, image, grant.now_ms, later, taken, grant.settled or _NOTHING)
             settled = SettlementPart(LevelShard(level, shard.seen), here, charge, slots=slots)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})

@@ -1,23 +1,26 @@
-"""Waiting for tokens: first come, first served within an event loop, or among all threads of blocking code.
+"""Lines of waiters: first come, first served within an event loop, or among all threads of blocking code.
 
 Only the head of a line has a timer; the others are woken when they become head, so nobody stampedes. While a
-line is not empty, a newcomer sees what those before it will leave: it joins if that fits in its time, and is
-refused at once if not. The lines of several event loops are apart: nobody waits behind one who may be stuck or dead.
+line is not empty, a newcomer sees what those before it will leave: one that does not wait is refused if it needs more.
+The lines of several event loops are apart: nobody waits behind one who may be stuck or dead. `Standing` is what one
+waiter does.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.bucket import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import after_fork, protect
+from ..records.waiters import WAITER_PREFIX
 from ..runtime.port import Runtime, Signal, has_ended
 from .planning import add_up
 
@@ -25,13 +28,8 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..records.algebra import Key
     from .chain import Chain
-    from .grant import Grant
 
     T = TypeVar("T")
-
-
-_LOOK_SECONDS = 1.1
-"""How often it is looked for a slot that another process has freed: a little later than `refusal_ttl` usually is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,13 +40,18 @@ class Ticket:
     costs: Mapping[Key, Mapping[str, int]]
     """What it wants of each bucket."""
     signal: Signal
+    mark: str
+    """The attribute of the mark that its line leaves in buckets."""
+    since_ms: int
 
 
-class Line(NamedTuple):
-    """Who waits for one bucket, in the order of coming, and what they want together."""
+@dataclass(slots=True, eq=False)
+class Line:
+    """The waiters for one bucket in the order of coming, what they want together, and when it last left a mark."""
 
-    tickets: deque[Ticket]
-    wanted: Counter[str]
+    tickets: deque[Ticket] = field(default_factory=deque)
+    wanted: Counter[str] = field(default_factory=Counter)
+    marked_ms: int = 0
 
 
 class Lines:
@@ -61,88 +64,20 @@ class Lines:
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
+        self._name = os.urandom(4).hex()
+        """Tells the marks of these lines from those of other processes."""
         protect(self._lock)
         after_fork(self.forget)
 
     def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
-        """Refuse whoever cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
-        now_ms = chain.instant(self._clock.now_ms())
+        """Refuse a caller that cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
+        now_ms = self._clock.now_ms()
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
             ahead = [_sum_ahead(lines[key], key, before) if key in lines else {} for key in chain.roots]
-        if any(ahead):
-            wanted = {name: amount for name, amount in cost.items() if amount}  # who takes nothing overtakes nobody
-            served = []  # every level as it will be when those ahead have been served
-            for reading, taken in zip(chain.readings(now_ms), ahead, strict=True):
-                balances = {name: debit(each, taken.get(name, 0), now_ms) for name, each in reading.balances.items()}
-                served.append(reading._replace(balances=balances))
-            error = refusal(served, wanted, now_ms)
-            if error is not None and _find_wait(error, max_wait_ms) is None:
-                raise error
-
-    async def stand(
-        self,
-        chain: Chain,
-        cost: Mapping[str, int],
-        max_wait_ms: int,
-        attempt: Callable[[], Coroutine[Any, Any, Grant]],
-        look: Callable[[], Coroutine[Any, Any, Chain]],
-        note_wait: Callable[[float], None],
-    ) -> Grant:
-        """Stand in line and ``attempt`` whenever it may fit, until the time is up.
-
-        ``look`` reads the buckets. ``note_wait`` is called with the seconds of each time of waiting between attempts.
-        """
-        deadline_ms = self._clock.now_ms() + max_wait_ms
-        costs = {level.key(0): chain.cost_at(level.home.level, cost) for level in chain.levels}
-        ticket = Ticket(self._runtime.scope(), costs, self._runtime.new_signal())
-        try:
-            first = self._join(ticket)
-            woken = first or await self._time(ticket.signal.wait(max_wait_ms / 1000), note_wait)
-            ticket.signal = self._runtime.new_signal()
-            if not woken and not self._leads(ticket):
-                self.check(chain, cost, 0, before=ticket)
-            promised_ms = overtaken = 0
-            while True:
-                if chain.slot_names:
-                    await self._hold_back(ticket, chain, deadline_ms, look, note_wait)
-                try:
-                    return await attempt()
-                except RateLimitExceeded as error:
-                    now_ms = self._clock.now_ms()
-                    wait = _find_wait(error, deadline_ms - now_ms) if self._leads(ticket) else None
-                    if wait is None:
-                        raise
-                    before_ms, promised_ms = promised_ms, now_ms + round(wait * 1000)
-                    overtaken += 0 < before_ms < promised_ms and not error.at_latest
-                    seconds = _choose_pause(wait, overtaken, (deadline_ms - now_ms) / 1000)
-                    await self._time(self._pause(ticket, seconds), note_wait)
-        finally:
-            self._leave(ticket)
-
-    async def _hold_back(
-        self,
-        ticket: Ticket,
-        chain: Chain,
-        deadline_ms: int,
-        look: Callable[[], Coroutine[Any, Any, Chain]],
-        note_wait: Callable[[float], None],
-    ) -> None:
-        """Wait while slots are raced for and none is there that this process should take.
-
-        Those that are free then are about to be taken again where they were freed. Now and then it is looked whether
-        one stays free.
-        """
-        while (now_ms := self._clock.now_ms()) < deadline_ms:
-            shards = list(chain.shards())
-            raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
-            if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
-                return
-            seconds = _LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
-            if seconds > 0:
-                await self._time(self._pause(ticket, min(seconds, (deadline_ms - now_ms) / 1000)), note_wait)
-            else:
-                chain = await look()
+        error = refuse_behind(chain, cost, ahead, now_ms) if any(ahead) else None
+        if error is not None and not may_wait(chain, error, now_ms, max_wait_ms):
+            raise error
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""
@@ -152,34 +87,63 @@ class Lines:
             head.signal.set()
 
     def forget(self) -> None:
-        """Start with empty lines: in a forked child nobody of the parent's waits."""
+        """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
         self.waiting = {}
+        self._name = os.urandom(4).hex()
 
-    async def _time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
+    async def time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
+        """Wait, and call ``note_wait`` with the seconds that this has taken."""
         started = self._stopwatch()
         try:
             return await waiting
         finally:
             note_wait(self._stopwatch() - started)
 
-    async def _pause(self, ticket: Ticket, seconds: float) -> None:
-        """Wait for the moment, or until somebody stirs the line."""
+    def new_ticket(self, chain: Chain, cost: Mapping[str, int]) -> Ticket:
+        """Return a ticket for the lines of a chain's buckets, of a caller that comes now."""
+        scope = self._runtime.scope()
+        costs = {level.key(0): chain.cost_at(level.home.level, cost) for level in chain.levels}
+        mark = f"{WAITER_PREFIX}{self._name}{id(scope) & 0xFFFFFF:x}"
+        return Ticket(scope, costs, self._runtime.new_signal(), mark, self._clock.now_ms())
+
+    async def wait_to_lead(self, ticket: Ticket, seconds: float) -> bool:
+        """Wait until the ticket leads all its lines; return False if that takes too long."""
+        woken = await ticket.signal.wait(seconds)
+        ticket.signal = self._runtime.new_signal()
+        return woken or self.leads(ticket)
+
+    async def pause(self, ticket: Ticket, seconds: float) -> bool:
+        """Wait for so long; return True if tokens or slots came back to one of the buckets before."""
         pause = getattr(self._clock, "pause", None)
         if pause is not None:
             await pause(seconds)
-            return
-        await ticket.signal.wait(seconds)
+            return False
+        stirred = await ticket.signal.wait(seconds)
         ticket.signal = self._runtime.new_signal()  # not before: what comes during an attempt is not missed
+        return stirred
 
-    def _join(self, ticket: Ticket) -> bool:
+    def find_line(self, ticket: Ticket, key: Key) -> Line | None:
+        """Return the line of a bucket that a ticket is in; None once it has left."""
+        with self._lock:
+            line = self.waiting.get(ticket.scope, {}).get(key)
+            return line if line is not None and ticket in line.tickets else None
+
+    def find_next(self, ticket: Ticket, key: Key) -> Ticket | None:
+        """Return the ticket behind one that leads the line of a bucket."""
+        with self._lock:
+            line = self.find_line(ticket, key)
+            return None if line is None else next((each for each in line.tickets if each is not ticket), None)
+
+    def join(self, ticket: Ticket) -> bool:
+        """Join the lines; return whether the ticket leads all of them."""
         with self._lock:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
             for key, cost in ticket.costs.items():
-                line = lines.setdefault(key, Line(deque(), Counter()))
+                line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
                 line.wanted.update(cost)
-            return self._leads(ticket)
+            return self.leads(ticket)
 
     def _lines_of(self, scope: object) -> dict[Key, Line]:
         """Return the lines of an event loop, and drop those of loops that have been closed."""
@@ -190,12 +154,14 @@ class Lines:
             self.waiting.pop(ended, None)
         return {}
 
-    def _leads(self, ticket: Ticket) -> bool:
+    def leads(self, ticket: Ticket) -> bool:
+        """Return whether a ticket is the first in all its lines."""
         with self._lock:
             lines = self.waiting[ticket.scope]
             return all(lines[key].tickets[0] is ticket for key in ticket.costs)
 
-    def _leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: Ticket) -> None:
+        """Leave the lines, and wake the tickets that lead now."""
         with self._lock:
             lines = self.waiting.get(ticket.scope, {})
             for key, cost in ticket.costs.items():
@@ -208,7 +174,7 @@ class Lines:
                 if not line.tickets:
                     del lines[key]
             fronts = (lines[key].tickets[0] for key in ticket.costs if key in lines)
-            heirs = [front for front in fronts if self._leads(front)]
+            heirs = [front for front in fronts if self.leads(front)]
             if not lines:
                 self.waiting.pop(ticket.scope, None)
         for heir in heirs:
@@ -222,32 +188,25 @@ def _sum_ahead(line: Line, key: Key, before: Ticket | None) -> Mapping[str, int]
     return add_up(ticket.costs[key] for ticket in takewhile(lambda each: each is not before, line.tickets))
 
 
-def _choose_pause(seconds: float, overtaken: int, left: float) -> float:
-    """Return the seconds until the next try: at the promised moment, or later by chance if others were faster there.
+def refuse_behind(
+    chain: Chain, cost: Mapping[str, int], ahead: Sequence[Mapping[str, int]], now_ms: int
+) -> RateLimitExceeded | None:
+    """Return the refusal of a cost once others have taken what they want of each level; None if it fits."""
+    wanted = {name: amount for name, amount in cost.items() if amount}  # zero-cost requests cannot jump the queue
+    served = []
+    for reading, taken in zip(chain.readings(now_ms), ahead, strict=True):
+        balances = {name: debit(each, taken.get(name, 0), now_ms) for name, each in reading.balances.items()}
+        served.append(reading._replace(balances=balances))
+    return refusal(served, wanted, now_ms)
 
-    Later by chance, never earlier: many processes that wait for one bucket do not all come at the same instant.
+
+def may_wait(chain: Chain, error: RateLimitExceeded, now_ms: int, left_ms: int) -> bool:
+    """Return whether waiting for ``left_ms`` may help a refused caller.
+
+    Tokens of a rate and slots may come back at any moment. A quota that resets later has to be one of which this
+    process expects a return.
     """
-    if not overtaken:
-        return seconds
-    from random import random  # on first use: it brings a lot along
-
-    return min(left, seconds * (1 + min(overtaken, 8) * random()))
-
-
-def _find_wait(error: RateLimitExceeded, left_ms: int) -> float | None:
-    """Return the seconds after which it may fit; None if that is too late.
-
-    A slot may come back at any moment: where none is free, it is looked for again and again while there is time.
-    """
-    seconds = error.retry_after_seconds
-    if seconds is None:
-        return None
-    slots = [status.retry_after_seconds or 0.0 for status in error.violations if status.limit.is_concurrency]
-    if slots:
-        others = [status.retry_after_seconds or 0.0 for status in error.violations if not status.limit.is_concurrency]
-        seconds = max([*others, 0.0])
-        if left_ms <= 0:
-            return None
-    if round(seconds * 1000) > left_ms:
-        return None
-    return min(max([seconds, *slots]), max(seconds, _LOOK_SECONDS), left_ms / 1000) if slots else seconds
+    if left_ms <= 0 or error.retry_after_seconds is None:
+        return False
+    late = [each for each in error.violations if round((each.retry_after_seconds or 0) * 1000) > left_ms]
+    return all(chain.expects_return(status, now_ms) for status in late if status.limit.calendar is not None)

@@ -22,7 +22,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def export_data(stored: Stored) -> dict[str, Any]:
-    """Return the content of a limits file that states all that is stored."""
+    """Return the content of a limits file that states all that is stored.
+
+    An empty store has a system without limits: a file that states nothing at all is taken for a mistake.
+    """
     data: dict[str, Any] = {}
     if SYSTEM in stored.levels:
         data["system"] = _export_level(stored.levels[SYSTEM])
@@ -43,7 +46,8 @@ def export_data(stored: Stored) -> dict[str, Any]:
             entities.setdefault(whose, {}).update(level)
         elif whose is not None:
             entities.setdefault(whose, {}).setdefault("resources", {})[resource] = _export_level(config)
-    return data | {key: each for key, each in (("resources", resources), ("entities", entities)) if each}
+    data |= {key: each for key, each in (("resources", resources), ("entities", entities)) if each}
+    return data or {"system": {}}
 
 
 def _export_level(config: Config) -> dict[str, Any]:

@@ -196,12 +196,12 @@ class _LimitReader:
             values["at"] = given["at"].text  # YAML takes 10:30 for a number
         if "reset_after" in given:
             values["reset_after"] = self._check("reset_after", None, _parse_length)
-        every = values.get("every", "day")
+        every = values.get("every")
         rival = next((field for field in ("reset_after", "cron") if field in given), None)
-        if rival is not None and every != "day":
+        if rival is not None and every is not None:
             self._fail(given["every"].place, "every", f"cannot be combined with {rival}")
             del values["every"]
-            every = "day"
+            every = None
         if isinstance(every, str) and _SPAN.match(every):
             return self._read_period(f"{every}@", values.keys() - {"every"})
         while True:

@@ -92,9 +92,10 @@ def _says_something(fields: Mapping[str, Any]) -> bool:
 
 
 class Plan(NamedTuple):
-    """Changes in the order in which they can be made."""
+    """Changes in the order in which they can be made, and warnings of what has no effect after them."""
 
     changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def count(self, kind: str) -> int:
         """Return how many changes are of a kind."""

@@ -4,11 +4,11 @@
     b_{limit}_tk          tokens relative to the anchor, millitokens
     b_{limit}_tc          net consumption ever, millitokens
     b_{limit}_ov          net consumption ever of a soft limit beyond what it held, millitokens; missing: none
-    b_{limit}_cr          credited: the refill up to the anchor and all that was given back, millitokens
-    b_{limit}_hi          how many draws have met three quarters of the capacity or more (`core.give_back`)
+    b_{limit}_ua          unused advances that were ever returned (`core.advance`), millitokens; missing: none
     b_{limit}_cp|ra|rp    capacity, refill amount (millitokens) and period (ms) of the limit that tk is kept under
     b_{limit}_ca          the calendar of a quota, of which rp counts the windows
     b_{limit}_ws          when the window of a quota has begun with its first use, ms; changes only with the anchor
+    b_{limit}_pt          the tokens of a limit that counts slots now (`records.parked`)
     b_{limit}_al          the last threshold of a quota that was crossed (`core.alerts`); only where it has thresholds
     at                    the newest instant, ms, as of which it was charged
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
@@ -16,6 +16,7 @@
     shard_count           the record has the share of one shard of so many
     lots, lot_{limit}_{expiry}   credits (`records.lots`)
     sl, s_{limit}_{number}, ...  concurrency limits and their slots (`records.slots`)
+    w_{line}              marks of those who wait (`records.waiters`)
     he, ev, bk, b_{limit}_uc|ob   the usage that is not in the usage records yet (`records.ledger`)
     ttl                   expiry in seconds, only under default limits and on one shard
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, SlotBalance, between, full_instant
+from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, SlotBalance, full_instant
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -50,6 +51,7 @@ from .level import (
     parse_calendar,
 )
 from .lots import credits_by_limit, last_expiry, parse_lot
+from .parked import PARKED, find_parked, first_level, is_parked
 from .slot_states import slot_balances, slot_state, stored_slot_names
 from .slots import (
     SLOTS,
@@ -65,12 +67,10 @@ if TYPE_CHECKING:
 
     from ..core.borders import Carried
     from ..core.bucket import Balance
-    from ..core.reports import BucketState
+    from ..core.reports import BucketState, Credit
     from .level import Level
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
-COUNTERS = ("cr", "hi")
-"""Fields of every limit of a bucket that says when it was made; the first version had none of these."""
 _FAR = 2**62
 """No number of a bucket is ever this large."""
 _LAST_MS = 2**47
@@ -106,20 +106,16 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            held = NEVER_USED if name in level.scheduled else entry.rule.capacity
+            held = first_level(image, entry.tk, entry.rule, now_ms)
+            held = NEVER_USED if name in level.scheduled and held == entry.rule.capacity else held
             yield name, ShardBalance(entry.rule, held, now_ms, lots)
-        elif name in level.scheduled and latest_instant(image, 0) < level.in_force[0]:
+        elif old != entry.rule or (name in level.scheduled and latest_instant(image, 0) < level.in_force[0]):
             instant = latest_instant(image, now_ms)
             change = carry_over(level, image, name, old, entry.rule, instant)
             held = min(change.ceiling, image[entry.tk] + change.produced)
             yield name, ShardBalance(entry.rule, held, instant, lots)
-        elif old == entry.rule:
-            yield name, ShardBalance(entry.rule, image[entry.tk], image[ANCHOR], lots)
         else:
-            instant = latest_instant(image, now_ms)
-            ceiling = min(old.capacity, entry.rule.capacity)
-            held = min(ceiling, image[entry.tk] + between(old, image[ANCHOR], instant))
-            yield name, ShardBalance(entry.rule, held, instant, lots)
+            yield name, ShardBalance(entry.rule, image[entry.tk], image[ANCHOR], lots)
 
 
 def _slot_balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, SlotBalance]]:
@@ -129,11 +125,15 @@ def _slot_balances(level: Level, image: Image | None, now_ms: int) -> Iterable[t
 
 
 def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
-    """Return the way of a limit with a schedule from the tokens in a bucket to its level under the limits in force."""
-    from ..core.borders import carry
+    """Return the way of a limit from the tokens in a bucket to its level under the limits in force, at ``now_ms``.
+
+    These count from their change on, but not before the newest instant that the bucket was charged at under others.
+    """
+    from ..core.borders import Span, carry
 
     newest_ms, place = latest_instant(image, 0), (level.shard, image.get(SHARDS, 1))
-    return carry(level.scheduled[name], old, new, image[ANCHOR], newest_ms, now_ms, place)
+    span = Span(image[ANCHOR], newest_ms, max(newest_ms, min(level.changed_ms, now_ms)), now_ms)
+    return carry(level.scheduled.get(name), old, new, span, place)
 
 
 def latest_instant(image: Image, now_ms: int) -> int:
@@ -160,8 +160,9 @@ def group_by_bucket(rows: Iterable[tuple[Key, Image]]) -> list[Shards]:
 
 def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
-    from ..core.reports import BucketState, Credit
+    from ..core.reports import BucketState
 
+    credit = live_credits(shards, now_ms)
     slotted = stored_slot_names(image for _, image in shards)
     names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
@@ -181,10 +182,23 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
             calendar = whole.calendar
             text, start = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
             whose = (owner.entity_id, owner.resource, name)
-            lots = sorted(lot for shard in balances for lot in shard.credits if lot[0] > now_ms and lot[1])
-            left = tuple(Credit(held, None if expires == FOR_EVER else expires) for expires, held in lots)
+            left = credit.get(name, ())
             found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, text, start, left, beyond))
     return found
+
+
+def live_credits(shards: Shards, now_ms: int) -> dict[str, tuple[Credit, ...]]:
+    """Return by limit the credits of one stored bucket that can be spent at ``now_ms``, in their order."""
+    from ..core.reports import Credit
+
+    lots: dict[str, list[tuple[int, int]]] = {}
+    for name, held in (pair for _, image in shards if CREDITS in image for pair in credits_by_limit(image).items()):
+        lots.setdefault(name, []).extend(lot for lot in held if lot[0] > now_ms and lot[1])
+    return {
+        name: tuple(Credit(milli, None if expires_ms == FOR_EVER else expires_ms) for expires_ms, milli in sorted(held))
+        for name, held in lots.items()
+        if held
+    }
 
 
 def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
@@ -212,6 +226,8 @@ def full_at(image: Image) -> int:
     for tk, cp, ra, rp, ca, ws in _limit_attributes(without_slots(image) if SLOTS in image else tuple(image)):
         calendar = parse_calendar(image[ca]).begin(image.get(ws)) if ca in image else None
         latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
+    for parked in find_parked(image) if SLOTS in image else ():
+        latest = max(latest, parked.balance.full_at())
     return latest if CREDITS not in image else max(latest, last_expiry(image))
 
 
@@ -233,7 +249,7 @@ def inspect(key: Key, image: Image) -> Image:
         wrong += find_damage(image)
     for attr, (least, most) in _ranges(without_slots(image) if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
-        if (type(value) is not int or not least <= value <= most) and not (most < least and _is_calendar(value)):
+        if (type(value) is not int or not least <= value <= most) and not (most < least and _is_text(attr, value)):
             wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
@@ -252,6 +268,11 @@ def _is_lot(attr: str) -> bool:
         return False
 
 
+def _is_text(attr: str, value: object) -> bool:
+    """Return whether the value of an attribute that holds a text is valid."""
+    return is_parked(value) if attr.endswith(f"_{PARKED}") else _is_calendar(value)
+
+
 def _is_calendar(value: object) -> bool:
     try:
         return isinstance(value, str) and parse_calendar(value) is not None
@@ -265,7 +286,7 @@ def _is_calendar(value: object) -> bool:
 def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     """Return what must be whole numbers in a bucket with these attributes: the least and the most that each can be.
 
-    A calendar, which is a text, has a least that is above its most.
+    An attribute that holds a text has a least that is above its most.
     """
     number, positive = (-_FAR, _FAR), (1, _FAR)
     ranges = {ANCHOR: number, CONFIG_VERSION: number}
@@ -274,9 +295,11 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     if TTL in attrs:
         ranges[TTL] = (0, _FAR)
     ranges |= {
-        attr: number for attr in attrs if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al", "_ws"))
+        attr: number
+        for attr in attrs
+        if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al", "_ws", "_ua"))
     }
-    ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith("_ca")}
+    ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith(("_ca", f"_{PARKED}"))}
     if CREDITS in attrs:
         lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]
         ranges |= {CREDITS: (len(lots), len(lots)) if all(map(_is_lot, lots)) else (1, 0)} | dict.fromkeys(
@@ -284,15 +307,13 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
         )
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
         ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
-    counters: tuple[str, ...] = ()
     if MADE in attrs:
         ranges |= {MADE: (0, _FAR), NEWEST: number}
-        counters = COUNTERS
     slotted = concurrency_limits(attrs)
     ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "pk")}
     ranges |= {attribute(name, "tc"): number for name in slotted}
     for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")} - slotted:
-        for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else counters)):
+        for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else ())):
             ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number
     return ranges
 

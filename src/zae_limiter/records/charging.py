@@ -80,11 +80,13 @@ class AnchoredLimits(NamedTuple):
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
     """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
-    None where the bucket has to be moved first: it has other limits, another config version, no ledger or credit that
-    has expired, or was not written since its limits are in force.
+    None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, credit
+    that has expired, or was not written since its limits are in force.
     """
     config_version = image[CONFIG_VERSION]
-    if level.version is not None and config_version != level.version:
+    if is_ahead(level, image) or (level.version is not None and config_version != level.version):
+        return None
+    if image.get("parent_id") != level.parent_id or bool(image.get("cascade")) != level.cascade:
         return None
     if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
@@ -111,8 +113,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
             number = calendar.index(now_ms)
             window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
             idle = idle | {name} if calendar.is_idle(now_ms) else idle
-        attributes = (entry.tk, entry.tc, entry.hi)
-        by_name[name] = AnchoredLimit.of(entry.rule, anchor_ms, attributes, entry.least, now_ms, entry.ov)
+        by_name[name] = AnchoredLimit.of(entry.rule, anchor_ms, (entry.tk, entry.tc), entry.least, now_ms, entry.ov)
         until_ms = min(until_ms, first_instant(entry.rule, 0, anchor_ms, REACH + 1) - 1)
     return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
 
@@ -161,7 +162,6 @@ def new_bucket(
             outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
         put[entry.tk] = capacity - taken
         put[entry.tc] = taken
-        put[entry.cr] = put[entry.hi] = 0
         put.update(entry.shape)
     if level.token_limits.has_more:
         put.update(_further_attributes(level.token_limits, cost, now_ms))
@@ -192,12 +192,13 @@ def _further_attributes(entries: TokenLimits, cost: Mapping[str, int], now_ms: i
     return found
 
 
+IDENTITY = ("entity_id", "resource", "cascade", "parent_id")
+"""The attributes that say whose bucket a record is."""
+
+
 def identity(level: Level) -> dict[str, Any]:
     """Return the attributes that say whose bucket a record is."""
-    whose: dict[str, Any] = {"entity_id": level.entity_id, "resource": level.resource, "cascade": level.cascade}
-    if level.parent_id is not None:
-        whose["parent_id"] = level.parent_id
-    return whose
+    return {attr: value for attr in IDENTITY if (value := getattr(level, attr)) is not None}
 
 
 def index_attributes(level: Level) -> dict[str, str]:
@@ -246,9 +247,8 @@ def charge(
                 return None
             guards += drawn
             continue
-        if name in contention.names and limit.amount and tokens + limit.since(now_ms) >= limit.capacity > need:
-            limit, tokens = _before_full(limit, tokens, now_ms, contention.seen_ms)
-        if (guard := draw(limit, tokens, need, now_ms, put, add)) is None:
+        drawing = draw if name not in contention.names else partial(_draw_beside_others, contention.seen_ms)
+        if (guard := drawing(limit, tokens, need, now_ms, put, add)) is None:
             return None
         guards.append(guard)
     if add and now_ms > image[NEWEST]:
@@ -264,14 +264,19 @@ def charge(
     return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
 
 
-def _before_full(limit: AnchoredLimit, tokens: int, now_ms: int, seen_ms: int) -> tuple[AnchoredLimit, int]:
-    """Return a full limit and its tokens as of the last instant at which it was not full."""
-    lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
-    earliest = limit.since(now_ms - lag_ms)
-    if limit.capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
-        return limit, tokens
-    since = max(limit.capacity - tokens - 1, earliest)
-    return limit.crowded(since, now_ms), min(tokens, limit.capacity - since - 1)
+def _draw_beside_others(
+    seen_ms: int, limit: AnchoredLimit, tokens: int, need: int, now_ms: int, put: dict[str, Any], add: dict[str, int]
+) -> tuple[str, str, Any] | None:
+    """Draw as `draw` does; from a full limit as of the last instant at which it was not full, if that suffices."""
+    guard = None
+    if limit.amount and tokens + limit.since(now_ms) >= limit.capacity:
+        lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
+        earliest = limit.since(now_ms - lag_ms)
+        if limit.capacity - tokens > earliest or seen_ms < now_ms - lag_ms:
+            since = max(limit.capacity - tokens - 1, earliest)
+            before = limit.crowded(since, now_ms)
+            guard = draw(before, min(tokens, limit.capacity - since - 1), need, now_ms, put, add)
+    return guard or draw(limit, tokens, need, now_ms, put, add)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
@@ -296,9 +301,9 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
 
 
 def is_ahead(level: Level, image: Image) -> bool:
-    """Return whether the bucket was charged under newer config than the level knows."""
+    """Return whether the bucket was charged under newer config than the level knows, or stamped with it."""
     stamped: int = image[CONFIG_VERSION]
-    return level.version is not None and stamped > level.version
+    return stamped > level.known_version
 
 
 def is_expiring(level: Level, image: Image) -> bool:

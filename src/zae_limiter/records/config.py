@@ -8,6 +8,7 @@ l_{limit}_al          thresholds that are announced, e.g. 0.8,0.95
 l_{limit}_sc          the schedule: its entries, with ; between them
 l_{limit}_tl|mh       time to live and longest hold of a slot in seconds, of a concurrency limit only
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
+changed_ms            when the limits last changed or were deleted: buckets follow the new ones from that instant on
 on_unavailable        system level only
 access                a switch: enabled, disabled or bypassed
 cascade               whether the parent is charged too, whatever the entity says
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION = "config_version"
+CHANGED = "changed_ms"
 _FIELDS = ("cp", "ra", "rp")
 FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
@@ -45,11 +47,17 @@ class Config(NamedTuple):
     version: int = 0
     access: Access | None = None
     cascade: bool | None = None
+    changed_ms: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing."""
         return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
+
+    def replaced_by(self, new: Config, now_ms: int) -> Config:
+        """Return the config that follows this one, with the instant of the change if its limits are others."""
+        same = {*(self.limits or ())} == {*(new.limits or ())}
+        return new._replace(changed_ms=self.changed_ms if same else now_ms)
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -115,9 +123,9 @@ def decode(key: Key, image: Image | None) -> Config:
     try:
         limits = tuple([_decode_limit(name, image) for name in names])
         policy, access = image.get("on_unavailable"), image.get("access")
-        version = whole(VERSION, image[VERSION], 0, 2**62)
-        known = OnUnavailable(policy) if policy else None
-        return Config(limits or None, known, version, Access(access) if access else None, image.get("cascade"))
+        version, changed_ms = whole(VERSION, image[VERSION], 0, 2**62), whole(CHANGED, image.get(CHANGED, 0), 0, 2**62)
+        known, switch = OnUnavailable(policy) if policy else None, Access(access) if access else None
+        return Config(limits or None, known, version, switch, image.get("cascade"), changed_ms)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
@@ -137,23 +145,18 @@ def decode_or_damaged(key: Key, image: Image | None) -> Config:
         return Config(limits=(Limit.per_second("damaged", 1),), access=Access.DISABLED if is_off else None)
 
 
-def replace(
-    key: Key,
-    seen: Image | None,
-    limits: tuple[Limit, ...] | None,
-    identity: Mapping[str, Any],
-    on_unavailable: OnUnavailable | None = None,
-    access: Access | None = None,
-    cascade: bool | None = None,
-) -> Write:
-    """Return the write that replaces all that a level says (None: nothing), if it still says what is in ``seen``."""
-    put: dict[str, Any] = {**identity, **encode(limits or ())}
-    if on_unavailable is not None:
-        put["on_unavailable"] = on_unavailable.value
-    if access is not None:
-        put["access"] = access.value
-    if cascade is not None:
-        put["cascade"] = cascade
+def replace(key: Key, seen: Image | None, new: Config, identity: Mapping[str, Any]) -> Write:
+    """Return the write that replaces all that a level says, if it still says what is in ``seen``.
+
+    The version of ``new`` does not matter: it is raised.
+    """
+    put: dict[str, Any] = {**identity, **encode(new.limits or ()), CHANGED: new.changed_ms}
+    if new.on_unavailable is not None:
+        put["on_unavailable"] = new.on_unavailable.value
+    if new.access is not None:
+        put["access"] = new.access.value
+    if new.cascade is not None:
+        put["cascade"] = new.cascade
     if seen is None:
         put[VERSION] = 1
         return Write(key, (ABSENT,), put)

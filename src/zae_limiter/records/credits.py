@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.borders import Scheduled, find_interval, find_scheduled
-from ..core.bucket import FOR_EVER, MILLI, between
+from ..core.bucket import FOR_EVER, MILLI, Rule, between
 from ..core.errors import ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, apply_write
@@ -13,6 +13,7 @@ from .bucket import full_at, latest_instant, required_expiry, stored_names, stor
 from .keys import bucket_indexes, parse_bucket_pk
 from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level, attribute, token_limits_for
 from .lots import Lot, lot_attribute, lots_of
+from .parked import PARKED
 from .pressure import moved_counters
 from .reshaping import move_anchor, reshape
 from .slots import concurrency_limits, find_taken, free_slots
@@ -102,18 +103,23 @@ def _expiry(image: Image | None, write: Write) -> int | None:
     return NEVER if full_ms == FOR_EVER else full_ms
 
 
-def cross_borders(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) -> Write | None:
-    """Return the write that moves a bucket to what the schedules of its limits put in force; None if it is there.
+def prepare_filling(key: Key, image: Image, limits: Iterable[Limit], now_ms: int) -> Write | None:
+    """Return the write that moves a bucket to the limits under which it is to be filled up; None if it is there.
 
-    ``limits`` are those of the config. A limit that the bucket keeps under other numbers than theirs stays as it is.
+    ``limits`` are those of the config. A schedule's border is crossed, and a limit that holds more by now is raised.
+    Any other limit stays under its stored numbers: filled up under these, it is full under lower ones, too.
     """
     whose, newest_ms, count = parse_bucket_pk(key.pk), latest_instant(image, 0), image.get(SHARDS, 1)
-    known = []
+    known, grows = [], False
     for limit in limits:
-        old = stored_rule(image, limit.name, whose.shard_id) if limit.schedule else None
-        if old is not None and Scheduled(limit).rule_at(newest_ms, old).share(whose.shard_id, count) == old:
+        old = stored_rule(image, limit.name, whose.shard_id)
+        if old is None or limit.is_concurrency:
+            continue
+        raised = Rule.of(limit.in_force(now_ms)).share(whose.shard_id, count).capacity > old.capacity
+        if raised or Scheduled(limit).rule_at(newest_ms, old).share(whose.shard_id, count) == old:
             known.append(limit)
-    if find_interval(known, now_ms)[0] <= newest_ms:
+        grows = grows or raised
+    if not grows and find_interval(known, now_ms)[0] <= newest_ms:
         return None
     current = tuple([limit.in_force(now_ms) for limit in known])
     level = Level(key, *whose[:3], current, token_limits_for(current), shard=whose.shard_id, shard_count=count)
@@ -130,26 +136,25 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
     """Return the write that fills the limits of a record up, all if None, and what each gains in millitokens.
 
     Slots of concurrency limits are freed, `MOST_FREED` of them; `free_more` frees the others, which are in the gains.
-    Credits stay. What was taken before is not given back any more, as the bucket would have been full without it; what
-    was announced of these limits may be announced again. A bucket whose limits have schedules has to be moved to what
-    these put in force before that (`cross_borders`).
+    Credits stay. What was taken before is not given back any more, as the bucket would have been full without it; if
+    all are filled up, it counts as made again. What was announced of these limits may be announced again. The bucket
+    has to be moved to the limits in force before that (`prepare_filling`).
     """
     shard = parse_bucket_pk(key.pk).shard_id
     write = move_anchor(key, image, shard, now_ms, now_ms)
     now_ms = latest_instant(image, now_ms)
     put, add, guards = dict(write.put), dict(write.add), list(write.guards)
+    if limits is None:
+        put[MADE] = max(now_ms * MILLI, put[MADE] + 1)
     gains = {}
     for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
         rule = stored_rule(image, name, shard)
         if rule is None or (limits is not None and name not in limits):
             continue
-        tk, cr, al = (attribute(name, field) for field in ("tk", "cr", "al"))
-        # Others may spend a whole capacity until this is written: what they give back later must not count twice.
-        guards.append((tk, ">=", image[tk] - rule.capacity))
+        tk, al = (attribute(name, field) for field in ("tk", "al"))
         add.pop(tk, None)
         put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
         gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
-        add[cr] += gains[name] + rule.capacity
         if al in image:
             put[al] = 0
     slotted = _find_slotted(image, limits)
@@ -157,7 +162,9 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
     freed = free_slots(image, slotted)
     gains |= {name: len(taken.get(name, ())) * MILLI for name in slotted}
     guards += freed.guards
-    return write._replace(put=put, add=add, guards=tuple(guards), remove=(*write.remove, *freed.remove)), gains
+    parked = tuple([attr for name in slotted if (attr := attribute(name, PARKED)) in image])
+    remove = (*write.remove, *freed.remove, *parked)
+    return write._replace(put=put, add=add, guards=tuple(guards), remove=remove), gains
 
 
 def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | None) -> Write | None:

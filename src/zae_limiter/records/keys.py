@@ -19,6 +19,7 @@ VERSION = "#VERSION"
 RESOURCES = "#RESOURCES"
 ENTITY_CONFIG_RESOURCES = "#ENTITY_CONFIG_RESOURCES"
 AUDIT_PREFIX = "#AUDIT#"
+ALERT_PREFIX = "#ALERT#"
 BUCKETS = "BUCKET#"
 USAGE_PREFIX = "#USAGE#"
 ONCE_PREFIX = "#ONCE#"
@@ -50,6 +51,10 @@ gsi2_pk_resource, gsi3_pk_entity = pk_resource, pk_entity  # the indexes use the
 
 def pk_audit(ns: str, entity_id: str) -> str:
     return f"{ns}/AUDIT#{entity_id}"
+
+
+def pk_alert(ns: str, entity_id: str) -> str:
+    return f"{ns}/ALERT#{entity_id}"
 
 
 @_shared
@@ -128,6 +133,10 @@ def entity_config_resources(ns: str) -> Key:
 
 def audit(ns: str, entity_id: str, event_id: str) -> Key:
     return Key(pk_audit(ns, entity_id), sk_audit(event_id))
+
+
+def alert(ns: str, entity_id: str, event_id: str) -> Key:
+    return Key(pk_alert(ns, entity_id), f"{ALERT_PREFIX}{event_id}")
 
 
 def usage(ns: str, entity_id: str, resource: str, window_type: str, window_start: str) -> Key:
@@ -213,6 +222,22 @@ def parse_bucket_pk(pk: str) -> BucketKey:
     if not slash or len(parts) != 4 or parts[0] != "BUCKET" or not parts[3].isdigit():
         raise ValueError(f"{pk!r} is not the partition key of a bucket")
     return BucketKey(namespace_id, parts[1], parts[2], int(parts[3]))
+
+
+class AlertKey(NamedTuple):
+    """The parts of the key of an alert that waits for the aggregator."""
+
+    namespace_id: str
+    entity_id: str
+    event_id: str
+
+
+def parse_alert(key: Key) -> AlertKey:
+    """Return the parts of an alert's key. Raise ValueError for any other key."""
+    namespace_id, slash, entity_id = key.pk.partition("/ALERT#")
+    if not slash or not key.sk.startswith(ALERT_PREFIX):
+        raise ValueError(f"{key} is not the key of an alert")
+    return AlertKey(namespace_id, entity_id, key.sk.removeprefix(ALERT_PREFIX))
 
 
 def bucket_indexes(whose: BucketKey) -> dict[str, str]:

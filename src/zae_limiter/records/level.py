@@ -35,6 +35,8 @@ MADE = "mk"
 """When a bucket was made, in microseconds; the part below a millisecond only tells buckets of one millisecond apart."""
 CREDITS = "lots"
 """How many lots of credit a bucket has (`records.lots`); missing: none."""
+LIMIT_PREFIX = "b_"
+"""The attributes of a limit's fields begin with it."""
 LOT_PREFIX = "lot_"
 """The attributes that hold lots begin with it."""
 MIGRATED_FROM = "migrated_from"
@@ -52,8 +54,6 @@ class TokenLimit(NamedTuple):
     rule: Rule
     tk: str
     tc: str
-    cr: str
-    hi: str
     ca: str
     ws: str
     shape: tuple[tuple[str, int | str], ...]
@@ -80,10 +80,10 @@ class TokenLimits(dict[str, TokenLimit]):
     """The rates and quotas of a level, by name.
 
     ``soft`` says that one never refuses, ``watched`` that one has thresholds, ``first_use`` that one begins its windows
-    with their first use; ``has_more`` any of these.
+    with their first use; ``has_more`` any of these. ``quotas`` are the names of those with a calendar.
     """
 
-    __slots__ = ("first_use", "has_more", "soft", "watched")
+    __slots__ = ("first_use", "has_more", "quotas", "soft", "watched")
 
     def __init__(self, entries: Mapping[str, TokenLimit]) -> None:
         super().__init__(entries)
@@ -91,6 +91,7 @@ class TokenLimits(dict[str, TokenLimit]):
         self.watched = any(entry.marks is not None for entry in entries.values())
         calendars = [entry.rule.calendar for entry in entries.values()]
         self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
+        self.quotas = tuple([name for name, entry in entries.items() if entry.rule.calendar is not None])
         self.has_more = self.soft or self.watched or self.first_use
 
 
@@ -98,14 +99,16 @@ class Level(NamedTuple):
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
     ``token_limits`` are the rates and quotas among the limits (`token_limits_for`), ``slot_limits`` the others.
-    ``version`` is that of the config the limits come from (None: the caller passed the limits).
+    ``version`` is that of the config the limits come from (None: the caller passed the limits), ``known_version`` that
+    of the config that was read, wherever the limits come from.
     ``lifetime_ms`` is how long an untouched bucket is kept (0: for ever).
     ``partition_writes`` is how many writes a second the store takes for one record (0: it does not matter).
     ``usage_days`` is for how long usage is kept by whoever consumes (0: not by these).
     ``priority`` is that of the requests, which the limits may have a floor for.
     ``bypassed`` says that nothing is refused.
     ``scheduled`` are those limits, by name, that have a schedule; ``limits`` are what these are from the first instant
-    of ``in_force`` on until before the second.
+    of ``in_force`` on until before the second. ``changed_ms`` is the instant since when the config states them; limits
+    that a caller passed have a later one than any, and so are in force from now on.
     ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
@@ -129,6 +132,8 @@ class Level(NamedTuple):
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
     in_force: tuple[int, int] = (0, 2**62)
     slot_limits: Mapping[str, SlotLimit] = MappingProxyType({})
+    changed_ms: int = 2**62
+    known_version: int = 2**62
 
     def for_entity(self, entity_id: str, key: Key) -> Level:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
@@ -184,7 +189,7 @@ class Level(NamedTuple):
         return {name: limit.share(self.shard, count) for name, limit in self.slot_limits.items()}
 
 
-_FIELDS = ("tk", "tc", "cr", "hi", "ca", "ws", "cp", "ra", "rp")
+_FIELDS = ("tk", "tc", "ca", "ws", "cp", "ra", "rp")
 
 
 @lru_cache(maxsize=1024)
@@ -197,7 +202,7 @@ def parse_calendar(text: str) -> Calendar:
 
 def attribute(limit_name: str, field: str) -> str:
     """Return the attribute of a limit's field; injective, as a field has two letters and no underscore."""
-    return f"b_{limit_name}_{field}"
+    return f"{LIMIT_PREFIX}{limit_name}_{field}"
 
 
 @lru_cache(maxsize=1024)
@@ -208,7 +213,7 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
         if limit.is_concurrency:
             continue
         rule = Rule.of(limit)
-        tk, tc, cr, hi, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
+        tk, tc, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
         shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
         if rule.calendar is not None:
             shape.append((ca, rule.calendar.text))
@@ -216,7 +221,7 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
         ov = attribute(limit.name, "ov") if least == SOFT else ""
         marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
         al = attribute(limit.name, "al") if limit.alerts and rule.calendar is not None else ""
-        entries[limit.name] = TokenLimit(rule, tk, tc, cr, hi, ca, ws, tuple(shape), least, ov, marks, al)
+        entries[limit.name] = TokenLimit(rule, tk, tc, ca, ws, tuple(shape), least, ov, marks, al)
     return TokenLimits(entries)
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..core.bucket import MILLI, between
 from ..core.credit import Division, divide, draw_with_credits, suffices
 from ..core.draw import AnchoredLimit, draw
-from ..core.give_back import MOST_CREDITED
 from ..core.names import INFRASTRUCTURE_LIMIT
-from . import pressure
+from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Write, apply_write
 from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
-from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for
+from .parked import first_level, park
+from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,12 +43,13 @@ def reshape(
     that have expired are dropped; what an allowance does not have is taken from credits if ``spends_credits``.
     Slots are taken by `slots.with_taken`.
     """
+    slots = _reshape_slots(level, image, now_ms)
     now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
     anchor = max(now_ms, image[ANCHOR] + 1)
-    slots = _reshape_slots(level, image, now_ms)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
     guards += slots.guards
-    put = {ANCHOR: anchor, NEWEST: now_ms, MADE: _find_made(image), "cascade": level.cascade, **slots.put}
+    made = image.get(MADE, image[ANCHOR] * MILLI)
+    put = {ANCHOR: anchor, NEWEST: now_ms, MADE: made, "cascade": level.cascade, **slots.put}
     add: dict[str, int] = {}
     if level.parent_id is not None:
         put["parent_id"] = level.parent_id
@@ -59,8 +60,7 @@ def reshape(
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[entry.ws] = entry.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if has_lots else ()
-        known = old if name in level.scheduled else None
-        change = None if known is None else carry_over(level, image, name, known, entry.rule, now_ms)
+        change = None if old is None else carry_over(level, image, name, old, entry.rule, now_ms)
         if not _reshape_limit((guards, put, add), image, old, current, cost.get(name), now_ms, anchor, lots, change):
             return None
     for name in stored_names(image) - {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}:
@@ -81,7 +81,8 @@ def _reshape_slots(level: Level, image: Image, now_ms: int) -> SlotChanges:
     if SLOTS not in image and not level.slot_limits:
         return SlotChanges((), {}, {})
     stated = SlotChanges((), shapes_for(level, image), {}, drop_other_kind(level, image))
-    return stated.merge(drop_expired_slots(image, now_ms))
+    freed = drop_expired_slots(image, now_ms).merge(shorten_slots(image, now_ms))
+    return park(level, image, stated).merge(freed)
 
 
 def _reshape_limit(
@@ -97,24 +98,19 @@ def _reshape_limit(
 ) -> bool:
     """Add what a reshape as of ``now_ms`` does to one limit that was kept under ``old``. Return whether it fits.
 
-    What the allowance does not have is taken from ``lots``. ``change`` is how a limit with a schedule has come to its
-    level.
+    What the allowance does not have is taken from ``lots``. ``change`` is how the limit has come to its level.
     """
     guards, put, add = draft
     need, rule = cost or 0, entry.rule
     after = between(rule, anchor, now_ms)
     put.update(entry.shape)
-    if entry.al and entry.al not in image:
-        put[entry.al] = 0
-    if old is None:
-        put |= {entry.tk: rule.capacity - after, entry.tc: image.get(entry.tc, 0) + need, entry.cr: 0, entry.hi: 0}
-        return cost is None or _take_from_new(draft, entry, need, lots)
-    lower = old._replace(capacity=min(old.capacity, rule.capacity))
-    limit = AnchoredLimit.of(lower, image[ANCHOR], (entry.tk, entry.tc, entry.hi), entry.least, now_ms, entry.ov)
-    cut = max(0, old.capacity - rule.capacity)
-    if change is not None:
-        limit, cut = limit.carried(change.ceiling, change.produced), max(0, old.capacity - change.lowest)
-    since = limit.since(now_ms)
+    put |= {entry.al: 0} if entry.al and entry.al not in image else {}
+    if old is None or change is None:
+        held = first_level(image, entry.tk, rule, now_ms)
+        put |= {entry.tk: held - after, entry.tc: image.get(entry.tc, 0) + need}
+        return cost is None or _take_from_new(draft, entry, held, need, lots)
+    limit = AnchoredLimit.of(old, image[ANCHOR], (entry.tk, entry.tc), entry.least, now_ms, entry.ov)
+    limit = limit.carried(change.ceiling, change.produced)
     if cost is not None and lots and not suffices(limit, image[entry.tk], need, now_ms):
         drawn = draw_with_credits(limit, image[entry.tk], lots, need, now_ms, put, add, after)
         if drawn is None:
@@ -125,23 +121,21 @@ def _reshape_limit(
         if guard is None:
             return False
         guards.append(guard)
-    add[entry.cr] = _limit_credit(image.get(entry.cr, 0), since - after + cut)
-    add[entry.hi] = 1
     return True
 
 
-def _take_from_new(draft: Draft, entry: TokenLimit, need: int, lots: HeldLots) -> bool:
-    """Take from a limit that is new in its bucket, and so full, and from lots what it lacks. Return whether it fits."""
+def _take_from_new(draft: Draft, entry: TokenLimit, held: int, need: int, lots: HeldLots) -> bool:
+    """Take from a limit that is new in its bucket and holds ``held``; the rest from lots. Return whether it fits."""
     guards, put, add = draft
-    capacity, found = entry.rule.capacity, Division(need, need, {}, {})
-    if need + max(entry.least, 0) > capacity:
-        divided = divide(need, entry.least, capacity, lots)
+    found = Division(need, need, {}, {})
+    if need + max(entry.least, 0) > held:
+        divided = divide(need, entry.least, held, lots)
         if divided is None:
             return False
         found = divided
     put[entry.tk] -= found.allowance
-    if found.allowance > capacity:
-        add[entry.ov] = found.allowance - capacity
+    if entry.ov and found.allowance > max(0, held):
+        add[entry.ov] = found.allowance - max(0, held)
     add |= {attr: -amount for attr, amount in found.taken.items()}
     guards += [(attr, ">=", amount) for attr, amount in found.needed.items()]
     return True
@@ -156,29 +150,37 @@ def move_anchor(key: Key, image: Image, shard: int, at_ms: int, now_ms: int) -> 
     at_ms = latest_instant(image, at_ms)
     anchor = max(at_ms, image[ANCHOR] + 1)
     guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-    put: dict[str, Any] = {ANCHOR: anchor, MADE: _find_made(image)}
+    put: dict[str, Any] = {ANCHOR: anchor, MADE: image.get(MADE, image[ANCHOR] * MILLI)}
     if image.get(NEWEST) != at_ms:
         put[NEWEST] = at_ms
     add = pressure.moved_counters(image, anchor)
     for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
         rule = stored_rule(image, name, shard)
         if rule is not None:
-            tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
-            limit, after = AnchoredLimit.of(rule, image[ANCHOR], (tk, tc, hi), 0, at_ms), between(rule, anchor, at_ms)
+            tk, tc = (attribute(name, field) for field in ("tk", "tc"))
+            limit, after = AnchoredLimit.of(rule, image[ANCHOR], (tk, tc), 0, at_ms), between(rule, anchor, at_ms)
             guard = draw(limit, image[tk], None, at_ms, put, add, after)
             assert guard is not None  # nothing always fits
             guards.append(guard)
-            add |= {cr: _limit_credit(image.get(cr, 0), limit.since(at_ms) - after), hi: 1}
     return Write(key, tuple(guards), put, add, drop_expired(image, put, latest_instant(image, now_ms)), seen=image)
+
+
+def stamp(key: Key, image: Image, version: int) -> Write | None:
+    """Return the write that says that there is config of a version; None if the bucket was charged under it already.
+
+    Every client that has older config loses its next race, and reads the config again. Nothing is taken, and the
+    bucket is not moved to other limits: whoever charges it next does that, as of the change.
+    """
+    if image[CONFIG_VERSION] >= version:
+        return None
+    newest_ms = latest_instant(image, 0)
+    write = move_anchor(key, image, keys.parse_bucket_pk(key.pk).shard_id, newest_ms, newest_ms)
+    return write._replace(put={**write.put, CONFIG_VERSION: version})
 
 
 def _move_limit(image: Image, name: str, rule: Rule | None, anchor: int) -> dict[str, int]:
     """Return what a new anchor adds to a limit whose rule stays as it is: its level is the same at any instant."""
-    if rule is None:
-        return {}
-    tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-    made = between(rule, image[ANCHOR], anchor)
-    return {tk: made, cr: _limit_credit(image.get(cr, 0), made), hi: 1}
+    return {} if rule is None else {attribute(name, "tk"): between(rule, image[ANCHOR], anchor)}
 
 
 def drop_expired(image: Image, put: dict[str, Any], now_ms: int) -> tuple[str, ...]:
@@ -191,22 +193,6 @@ def drop_expired(image: Image, put: dict[str, Any], now_ms: int) -> tuple[str, .
         return (*expired, CREDITS)
     put[CREDITS] = len(lots) - len(expired)
     return expired
-
-
-def _limit_credit(before: int, more: int) -> int:
-    """Return what to add to a counter of credits; it starts again if it has outgrown its bound.
-
-    More than the bound at once is as good as the bound: no bucket holds as much.
-    """
-    more = min(more, MOST_CREDITED)
-    return more - before if before > MOST_CREDITED else more
-
-
-def _find_made(image: Image) -> int:
-    """Return when a bucket was made; a later instant if a counter starts again, lest older charges compare with it."""
-    made: int = image.get(MADE, image[ANCHOR] * MILLI)
-    outgrown = any(image[attr] > MOST_CREDITED for attr in image if attr.startswith("b_") and attr.endswith("_cr"))
-    return made + 1 if outgrown else made
 
 
 def keep_in_debt(level: Level, image: Image, write: Write) -> Write:

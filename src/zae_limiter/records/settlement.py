@@ -1,23 +1,27 @@
-"""Writes that settle a charge: what was used beyond it is owed, what was not used is given back."""
+"""Writes that settle a charge: usage beyond the estimate is owed, unused tokens are given back.
+
+Both take effect when they arrive (ADR 21). A give-back is a plain add to the tokens of the bucket they were taken from;
+a level above the capacity is cut, as always. Debt lowers the level by exactly what is owed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI, Rule, between, level as level_at
+from ..core.advance import UnusedAdvance, value_unused
+from ..core.bucket import MILLI, Rule, level as level_at
 from ..core.credit import sum_up
 from ..core.draw import AnchoredLimit, owe
-from ..core.give_back import GiveBack, Order, Snapshot, give_back, owed_to_new
 from . import pressure
-from .algebra import Image, Write
-from .bucket import latest_instant, stored_rule
-from .charging import create
-from .level import ANCHOR, CHANGES, HOUR_END, MADE, SHARDS, attribute
+from .algebra import MISSING_OR_AT_MOST, NEVER, TTL, Image, Write
+from .bucket import latest_instant, stored_rule, whole_rule
+from .charging import create, is_expiring
+from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute
 from .lots import parse_lot
 from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..core.alerts import Alert
     from ..core.credit import SpentLots
@@ -27,53 +31,41 @@ _NOTHING: dict[str, int] = {}
 
 
 class Charge(NamedTuple):
-    """The charge that a settlement belongs to: when it was, of which bucket, and how it left each of its limits.
+    """The charge that a settlement belongs to: when it was made, and to which bucket.
 
-    ``overdrawn`` is what of it was beyond soft limits and was not given back yet, in millitokens.
+    ``overdrawn`` is the part of it that went beyond soft limits and has not been given back yet, in millitokens.
     """
 
     instant_ms: int
     made: int
-    after: Mapping[str, Snapshot]
-    orders: Mapping[str, Order]
     overdrawn: Mapping[str, int] = _NOTHING
-    may_undo: bool = True
-    """Whether a return may rely on nobody else writing the bucket, where nobody has since."""
 
     @classmethod
-    def of(cls, level: Level, image: Image, now_ms: int, on_top: Mapping[str, int]) -> Charge:
-        """Return the charge that left a bucket as ``image``, less what others have taken on top of it."""
-        after = {}
-        for name in level.token_limits:
-            rule = stored_rule(image, name, level.shard)
-            if rule is not None:
-                tk = image[attribute(name, "tk")] + on_top.get(name, 0)
-                held = level_at(rule, tk, image[ANCHOR], now_ms)
-                credited, upper_draws = (image.get(attribute(name, field), 0) for field in ("cr", "hi"))
-                after[name] = Snapshot(tk - credited, held, rule.capacity, upper_draws, tk)
-        orders = {name: Order(image.get(SHARDS, 1), -snapshot.base) for name, snapshot in after.items()}
-        return cls(now_ms, image.get(MADE, 0), after, orders)
+    def of(
+        cls,
+        level: Level,
+        image: Image,
+        now_ms: int,
+        on_top: Mapping[str, int] = _NOTHING,
+        cost: Mapping[str, int] = _NOTHING,
+        settled: Mapping[str, int] = _NOTHING,
+    ) -> Charge:
+        """Return the charge that left a bucket as ``image``, before others took ``on_top``.
 
-    def with_overdrawn(self, level: Level, cost: Mapping[str, int], settled: Mapping[str, int]) -> Charge:
-        """Return the charge with what it took beyond soft limits: of ``cost``, of which ``settled`` came later.
-
-        It is known from the level that it left: below zero is what was not there. A return takes this off first.
+        It took ``cost``, of which ``settled`` came later. A level below zero shows how far it overdrew a soft limit; a
+        give-back reduces that first.
         """
-        found = {}
-        for name, after in self.after.items():
-            entry = level.token_limits.get(name)
-            if entry is not None and entry.ov:
-                taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
-                found[name] = max(0, min(taken - back, -after.level) + back)
-        return self._replace(overdrawn=found) if found else self
+        overdrawn = (
+            _find_overdrawn(level, image, now_ms, on_top, cost, settled) if level.token_limits.soft else _NOTHING
+        )
+        # A client whose clock is behind charges as of the bucket's newest instant, and in the window of that.
+        return cls(latest_instant(image, now_ms), image.get(MADE, 0), overdrawn)
 
     def split(self) -> tuple[Charge, Charge]:
         """Return the charge for each of the two shards that its bucket was split into, the old one first."""
-        both = {name: after.split() for name, after in self.after.items()}
-        kept, given = ({name: pair[place] for name, pair in both.items()} for place in (0, 1))
         less = {name: amount // 2 for name, amount in self.overdrawn.items()}
         more = {name: amount - less[name] for name, amount in self.overdrawn.items()}
-        return self._replace(after=kept, overdrawn=more), self._replace(after=given, overdrawn=less)
+        return self._replace(overdrawn=more), self._replace(overdrawn=less)
 
     def returned_overdraft(self, delta: Mapping[str, int]) -> dict[str, int]:
         """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
@@ -81,15 +73,29 @@ class Charge(NamedTuple):
         return {attribute(name, "ov"): amount for name, amount in off.items() if amount < 0}
 
 
-class SettlementWrite(NamedTuple):
-    """The write that settles a charge, and what of a give-back it credits or finds no room for, in millitokens.
+def _find_overdrawn(
+    level: Level,
+    image: Image,
+    now_ms: int,
+    on_top: Mapping[str, int],
+    cost: Mapping[str, int],
+    settled: Mapping[str, int],
+) -> dict[str, int]:
+    """Return by soft limit how far a charge went beyond it, with the arguments of `Charge.of`."""
+    found = {}
+    for name, entry in level.token_limits.items():
+        rule = stored_rule(image, name, level.shard) if entry.ov else None
+        if rule is not None:
+            held = level_at(rule, image[entry.tk] + on_top.get(name, 0), image[ANCHOR], now_ms)
+            taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
+            found[name] = max(0, min(taken - back, -held) + back)
+    return found
 
-    ``alerts`` are the thresholds that it crosses.
-    """
+
+class SettlementWrite(NamedTuple):
+    """The write that settles a charge, and the alert thresholds that it crosses."""
 
     write: Write
-    credited: dict[str, int]
-    uncounted: dict[str, int]
     alerts: tuple[Alert, ...] = ()
 
 
@@ -100,121 +106,140 @@ def settle(
     charge: Charge,
     now_ms: int,
     changes: int = 1,
-    more_back: Mapping[str, int] = _NOTHING,
-    made_up: Mapping[str, int] = _NOTHING,
     lots: SpentLots = (),
+    unused: Sequence[UnusedAdvance] = (),
 ) -> SettlementWrite:
-    """Return the write that adds ``delta`` to what a charge consumed: owed if positive, given back if negative.
+    """Return the write that adds ``delta`` to the consumption of a charge: owed if positive, given back if negative.
 
-    What is owed is drawn as of the charge, so a bucket that was full then does not swallow it. What is given back
-    counts as far as `core.give_back` lets it. A bucket that was made since the charge was full when it was made: it is
-    given nothing back, and owes what the refill until then has not repaid. Of a limit that the bucket does not have
-    only the consumption is counted. ``more_back`` is given back besides, without being taken off the consumption.
-    ``made_up`` is what is known to have been taken after the charge and given back since. ``changes`` is what the
-    settlement counts for: below 0 where grants are undone that nobody was given. ``lots`` is the part of what is given
-    back that goes to credits. Slots are freed by `slots.with_freed`.
+    If the bucket does not have a limit, only its consumption is counted. ``changes`` is the number of usage events
+    that the settlement counts for, negative if it undoes grants that were never handed out. ``lots`` is the part of the
+    give-back that returns to credits, ``unused`` the part that was prefetched and never granted. Slots are freed by
+    `slots.with_freed`.
     """
-    draft = SettlementDraft(level, image, charge)
-    instant = max(latest_instant(image, now_ms), charge.instant_ms)
-    credit = draft.return_lots(lots, instant) if lots else _NOTHING
-    to_allowance = {name: amount + credit.get(name, 0) for name, amount in delta.items()} if credit else delta
-    draft.add |= charge.returned_overdraft(to_allowance)
-    for name in (*delta, *(name for name in more_back if name not in delta)):
-        amount = delta.get(name, 0)
+    draft = SettlementDraft(level, image, charge, now_ms)
+    credit = draft.return_lots(lots) if lots else _NOTHING
+    if charge.overdrawn:
+        draft.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
+    for name, amount in delta.items():
         rule = stored_rule(image, name, level.shard)
-        if rule is None and attribute(name, "tl") in image:  # it is a concurrency limit by now
+        if rule is None:
+            draft.count_unknown(name, amount)
             continue
-        if rule is None:  # a limit that is not in force any more, in a bucket that has not known it
-            entry = level.token_limits[name]
-            draft.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
-            draft.add |= {entry.tc: amount, entry.cr: 0, entry.hi: 0}
-            continue
-        if amount:
-            draft.add[attribute(name, "tc")] = amount
+        draft.add[attribute(name, "tc")] = amount
+        back = -amount - credit.get(name, 0)
         if amount > 0:
             draft.owe(name, rule, amount)
-        back = more_back.get(name, 0) - min(0, amount) - credit.get(name, 0)
-        if back:
-            draft.give_back(name, back, between(rule, image[ANCHOR], instant), made_up.get(name, 0))
+        elif back > 0:
+            draft.give_back(name, rule, back, [each for each in unused if each.limit_name == name])
     if level.usage_days and HOUR_END in image and draft.add:
         draft.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, draft.put, draft.add)
-    write = Write(level.key, tuple(draft.guards), draft.put, draft.add, (), now_ms + level.lifetime_ms, seen=image)
-    return SettlementWrite(keep_in_debt(level, image, write), draft.credited, draft.uncounted)
+    return SettlementWrite(draft.finish(now_ms))
 
 
 class SettlementDraft:
-    """A settlement that is being put together, limit by limit."""
+    """A settlement under construction, limit by limit.
 
-    def __init__(self, level: Level, image: Image, charge: Charge) -> None:
-        self._token_limits = level.token_limits
+    It is guarded by the anchor and by ``made``: the bucket must still be the one that was seen, under the same limits
+    and in as many shards.
+    """
+
+    def __init__(self, level: Level, image: Image, charge: Charge, now_ms: int) -> None:
+        self._level = level
         self._image = image
         self._charge = charge
+        self._instant_ms = max(latest_instant(image, now_ms), charge.instant_ms)
         self._is_same_bucket = image.get(MADE, 0) == charge.made
+        self._owes = False
         self.guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
         self.put: dict[str, Any] = {}
         self.add: dict[str, int] = {}
-        self.credited: dict[str, int] = {}
-        self.uncounted: dict[str, int] = {}
 
-    def owe(self, name: str, rule: Rule, amount: int) -> None:
-        """Draw a debt as of the charge, or as of the instant at which a bucket was made that is newer."""
-        image, charge, tk = self._image, self._charge, attribute(name, "tk")
-        as_of_ms = charge.instant_ms
-        if not self._is_same_bucket and name in charge.after:
-            as_of_ms = max(as_of_ms, image.get(MADE, 0) // MILLI)
-            amount = owed_to_new(charge.after[name], amount, between(rule, charge.instant_ms, as_of_ms))
-        ov = self._token_limits[name].ov if name in self._token_limits else ""
-        attributes = (tk, attribute(name, "tc"), attribute(name, "hi"))
-        limit = AnchoredLimit.of(rule, image[ANCHOR], attributes, 0, as_of_ms, ov)
-        self.guards.append(owe(limit, image[tk], amount, as_of_ms, self.put, self.add))
-
-    def return_lots(self, lots: SpentLots, instant_ms: int) -> dict[str, int]:
+    def return_lots(self, lots: SpentLots) -> dict[str, int]:
         """Give back to lots what was taken from them, unless they have expired or are gone; return that by limit."""
         for _, attr, amount in lots:
-            if self._is_same_bucket and attr in self._image and parse_lot(attr).expires_ms > instant_ms:
+            if self._is_same_bucket and attr in self._image and parse_lot(attr).expires_ms > self._instant_ms:
                 self.add[attr] = amount
         return sum_up(lots)
 
-    def give_back(self, name: str, amount: int, since: int, made_up: int) -> None:
-        """Give back what of ``amount`` counts; ``since`` was produced since the anchor."""
-        image, found = self._image, GiveBack(0)
-        tk, cr, hi = (attribute(name, field) for field in ("tk", "cr", "hi"))
-        if self._is_same_bucket and name in self._charge.after:
-            counters = (image[tk], image[cr], image[hi])
-            found = give_back(self._charge.after[name], amount, *counters, since, made_up, self._charge.may_undo)
-        self.credited[name] = 0 if found.undoes else found.counted
-        if found.counted < amount:
-            self.uncounted[name] = amount - found.counted
-        if found.undoes:
-            self.guards += [(tk, "=", image[tk]), (cr, "=", image[cr])]
-        if found.most_credited is not None:
-            self.guards.append((cr, "<=", found.most_credited))
-        if found.upper_draws is not None:
-            self.guards += [(hi, "=", found.upper_draws), (tk, "<=", found.most_tokens)]
-        if found.counted:
-            self.add |= {tk: found.counted} if found.undoes else {tk: found.counted, cr: found.counted}
+    def count_unknown(self, name: str, amount: int) -> None:
+        """Count the consumption of a limit that the bucket does not have, unless it is a concurrency limit now."""
+        if attribute(name, "tl") not in self._image:
+            entry = self._level.token_limits[name]
+            self.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
+            self.add[entry.tc] = amount
+
+    def owe(self, name: str, rule: Rule, amount: int) -> None:
+        """Lower the level of a limit by ``amount``, below zero if need be.
+
+        It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
+        """
+        self._owes = True
+        if self._instant_ms > self._image.get(NEWEST, self._instant_ms):
+            self.put[NEWEST] = self._instant_ms
+        tk, tc = attribute(name, "tk"), attribute(name, "tc")
+        ov = self._level.token_limits[name].ov if name in self._level.token_limits else ""
+        limit = AnchoredLimit.of(rule, self._image[ANCHOR], (tk, tc), 0, self._instant_ms, ov)
+        self.guards.append(owe(limit, self._image[tk], amount, self._instant_ms, self.put, self.add))
+
+    def give_back(self, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance]) -> None:
+        """Add ``amount`` to the tokens of a limit if they were taken from this bucket and, for a quota, this window.
+
+        ``unused`` is the part of it that was prefetched and never granted, which may be worth less.
+        """
+        if not self._is_same_bucket or not self._is_same_window(name):
+            return
+        if unused:
+            ua, anchor_ms = attribute(name, "ua"), self._image[ANCHOR]
+            worth, most_returned = value_unused(unused, self._image.get(ua, 0), rule, anchor_ms, self._instant_ms)
+            amount = max(0, amount + worth - sum(each.amount for each in unused))
+            if worth:
+                self.add[ua] = worth
+                self.guards.append((ua, MISSING_OR_AT_MOST, most_returned))
+        if amount:
+            self.add[attribute(name, "tk")] = amount
+
+    def _is_same_window(self, name: str) -> bool:
+        """Return whether the tokens of the charge still count, and add the guard that keeps it so.
+
+        The tokens of a quota without rollover count only in the window in which they were taken.
+        """
+        whole = whole_rule(self._image, name)
+        if whole is None or whole.calendar is None or whole.capacity > whole.amount:
+            return True
+        number = whole.calendar.index(self._instant_ms)
+        if self._charge.instant_ms < whole.calendar.start(number):
+            return False
+        if NEWEST in self._image:
+            self.guards.append((NEWEST, "<", whole.calendar.start(number + 1)))
+        return True
+
+    def finish(self, now_ms: int) -> Write:
+        """Return the write, with an expiry not before the bucket has repaid what it owes."""
+        level, image = self._level, self._image
+        write = Write(level.key, tuple(self.guards), self.put, self.add, (), now_ms + level.lifetime_ms, seen=image)
+        if self._owes:
+            write = keep_in_debt(level, image, write)
+        elif not is_expiring(level, image):
+            return write._replace(expires_at_ms=NEVER if TTL in image else None)
+        if write.expires_at_ms and write.expires_at_ms <= image.get(TTL, 0) * MILLI:
+            write = write._replace(expires_at_ms=None)  # it stays as it is
+        return write
 
 
 def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:
-    """Return the write that makes a bucket again, under the limits in force now, to settle a charge to the old one.
+    """Return the write that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 
-    It owes what its refill has not repaid since the charge. Consumption of limits that are gone is counted as well.
+    It owes everything used beyond the charge. Consumption of limits that are gone is counted as well.
     """
-    owed = {}
-    for name, entry in level.token_limits.items():
-        amount = delta.get(name, 0)
-        if amount > 0 and name in charge.after:
-            owed[name] = owed_to_new(charge.after[name], amount, between(entry.rule, charge.instant_ms, now_ms))
-        elif amount > 0:
-            owed[name] = amount
+    owed = {name: delta[name] for name in level.token_limits if delta.get(name, 0) > 0}
     write = create(level, owed, now_ms, serial=serial)
     put = dict(write.put)
     for name, amount in delta.items():
         entry = level.token_limits.get(name) or charged.token_limits[name]
         if name not in level.token_limits:
-            put |= {entry.tk: entry.rule.capacity, entry.cr: 0, entry.hi: 0, **dict(entry.shape)}
+            put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
         put[entry.tc] = amount
     put |= charge.returned_overdraft(delta)
     if level.usage_days:

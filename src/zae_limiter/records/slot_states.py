@@ -46,15 +46,15 @@ def _stated_limit(image: Image, name: str) -> SlotLimit | None:
 
 
 def taken_states(images: Iterable[Image], name: str, now_ms: int) -> tuple[SlotState, ...]:
-    """Return the slots of a limit that are taken at ``now_ms``, those that are held longest first."""
+    """Return the slots of a limit that are taken at ``now_ms``, in the order in which they were taken."""
     from ..core.reports import SlotState
 
     found = []
     for image in images:
         for number, until_ms in find_taken(image, now_ms).get(name, {}).items():
-            since_ms, holder = parse_fence(image[f"{FENCE_PREFIX}{name}_{number}"])
-            found.append(SlotState(number, since_ms, until_ms, holder or None))
-    return tuple(sorted(found, key=lambda slot: (slot.since_ms, slot.number)))
+            since_ms, order, holder = parse_fence(image[f"{FENCE_PREFIX}{name}_{number}"])
+            found.append((since_ms, order, number, SlotState(number, since_ms, until_ms, holder or None)))
+    return tuple(slot for *_, slot in sorted(found, key=lambda each: each[:3]))
 
 
 def slot_state(shards: Sequence[tuple[Key, Image]], name: str, now_ms: int) -> BucketState:

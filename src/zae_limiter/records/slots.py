@@ -7,12 +7,15 @@
     b_{limit}_ov          how many were taken beyond a soft limit, in thousandths; missing: none
     b_{limit}_pk          the most that were in flight in the open hour (`note_peaks`); 0 where the bucket has no ledger
     s_{limit}_{number}    the instant until which the slot is taken, ms; missing: it is free
-    f_{limit}_{number}    its fence: since when it is held, a random number and, if given, the holder's name
+    f_{limit}_{number}    its fence: since when it is held, its place among those of this millisecond, a random number,
+                          its time to live and, if given, the holder's name
 
 Taking a slot is guarded by its being free, so that takers of different slots do not collide. Renewing and releasing it
 are guarded by the fence, so that a holder that lost its slot cannot touch what its successor has, and by the instant
 until which it is taken, so that a release that meets a renewal does not count the same time again. Only the holder
-changes these: what is renewed or released at the same moment commutes with all that others do.
+changes these: what is renewed or released at the same moment commutes with all that others do. There is one exception:
+a slot that is taken for more than two times to live was taken before the clock was set back, and others shorten it to
+one (`shorten_slots`). A holder that lives renews it before that is over.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from .algebra import MISSING_OR_AT_MOST, Write
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
@@ -35,8 +38,8 @@ if TYPE_CHECKING:
 
 SLOTS = "sl"
 UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
-_TOKEN_FIELDS = ("tk", "ra", "rp", "cr", "hi", "ca", "ws", "al")
-_SLOT_FIELDS = ("tl", "tn", "pk")
+_TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
+_SLOT_FIELDS = ("tl", "tn", "pk", "pt")
 """The fields that only limits of tokens have, and only those of slots."""
 MOST_FREED = 64
 """How many slots one write frees at most: stores bound what a write can say."""
@@ -48,7 +51,8 @@ _FAR = 2**62
 class Taker(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
-    ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has.
+    ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has,
+    ``order`` a number that is greater than those of all earlier takers of this host.
     ``preferred`` are slots by limit and number that it takes before others, the best at the end: so processes that are
     busy at the same time rarely want the same.
     """
@@ -58,6 +62,7 @@ class Taker(NamedTuple):
     chance: int = 0
     salt: str = ""
     preferred: tuple[tuple[str, int], ...] = ()
+    order: int = 0
 
     def choose(self, limit_name: str, free: list[int]) -> int:
         """Take a number out of those that are free: the one that is preferred most, else any."""
@@ -68,9 +73,9 @@ class Taker(NamedTuple):
                 return number
         return free.pop(self.chance % len(free))
 
-    def fence(self, now_ms: int) -> str:
+    def fence(self, now_ms: int, ttl_ms: int) -> str:
         """Return the fence of what it takes at ``now_ms``."""
-        fence = f"{now_ms:x}.{self.salt}"
+        fence = f"{now_ms:x}.{self.order:x}-{self.salt}-{ttl_ms:x}"
         return f"{fence}.{self.holder}" if self.holder else fence
 
 
@@ -113,8 +118,17 @@ class TakenSlot:
 
     def renewed_until(self, now_ms: int) -> int:
         """Return until when it is taken if it is renewed at ``now_ms``."""
-        until_ms = max(self.until_ms, now_ms + self.ttl_ms)
+        until_ms = now_ms + self.ttl_ms
         return until_ms if self.last_ms is None else min(until_ms, self.last_ms)
+
+    def is_due(self, begun_ms: int, now_ms: int) -> bool:
+        """Return whether a renewal that was begun at ``begun_ms`` has to renew it: not twice, and not in vain.
+
+        It has to in any case if the clock was set back since it was taken.
+        """
+        if self.until_ms > now_ms + self.ttl_ms:
+            return True
+        return self.counted_ms < begun_ms and self.renewed_until(now_ms) > self.until_ms
 
     def is_in_shard(self, shard: int, count: int) -> bool:
         """Return whether a shard of so many has it."""
@@ -125,10 +139,38 @@ class TakenSlot:
         return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
 
 
-def parse_fence(fence: str) -> tuple[int, str]:
-    """Return since when a slot is held, and the name of its holder. Raise ValueError for what is no fence."""
+def parse_fence(fence: str) -> tuple[int, int, str]:
+    """Return since when a slot is held, its place among those of this millisecond, and the name of its holder.
+
+    Raise ValueError if it is not a fence.
+    """
     since, _, rest = fence.partition(".")
-    return int(since, 16), rest.partition(".")[2]
+    random, _, holder = rest.partition(".")
+    order, known, _ = random.partition("-")
+    return int(since, 16), int(order, 16) if known else 0, holder
+
+
+@lru_cache(maxsize=2**12)
+def _find_ttl(fence: str) -> int:
+    """Return the time to live of a slot in ms; one of an earlier version does not say, and has any."""
+    _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
+    return int(ttl, 16) if known else _FAR
+
+
+def find_ahead(image: Image, now_ms: int) -> dict[str, int]:
+    """Return the slots that were taken before the clock was set back, each with the instant to shorten it to."""
+    found: dict[str, int] = {}
+    for _, _, attr in slot_attributes(image) if SLOTS in image else ():
+        ttl_ms = _find_ttl(image[FENCE_PREFIX + attr[2:]])
+        if image[attr] > now_ms + 2 * ttl_ms:
+            found[attr] = now_ms + ttl_ms
+    return found
+
+
+def shorten_slots(image: Image, now_ms: int) -> SlotChanges:
+    """Return what shortens slots that were taken before the clock was set back, a bounded number of them."""
+    found = dict(list(find_ahead(image, now_ms).items())[:MOST_FREED])
+    return SlotChanges(tuple([(attr, "=", image[attr]) for attr in found]), found, {})
 
 
 @lru_cache(maxsize=2**16)
@@ -164,11 +206,12 @@ def _is_sound(attr: str, value: object) -> bool:
 
 
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
-    """Return by limit the slots that are taken at ``now_ms``, and until when."""
+    """Return by limit the slots that are taken at ``now_ms``, and until when; as `shorten_slots` leaves them."""
+    ahead = {} if image is None else find_ahead(image, now_ms)
     found: dict[str, dict[int, int]] = {}
     for attr, until_ms in image.items() if image is not None and SLOTS in image else ():
         if (slot := _parse_attribute(attr)) is not None and until_ms > now_ms:
-            found.setdefault(slot[0], {})[slot[1]] = until_ms
+            found.setdefault(slot[0], {})[slot[1]] = min(until_ms, ahead.get(attr, _FAR))
     return found
 
 
@@ -255,7 +298,7 @@ class SlotChanges(NamedTuple):
     def take(self, name: str, number: int, taker: Taker, now_ms: int, ttl_ms: int) -> SlotChanges:
         """Return the changes with a free slot that is taken besides."""
         until_attr, fence_attr = f"{UNTIL_PREFIX}{name}_{number}", f"{FENCE_PREFIX}{name}_{number}"
-        put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms)}
+        put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms, ttl_ms)}
         return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
 
     def applied_to(self, write: Write) -> Write:
@@ -317,7 +360,6 @@ def with_taken(
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
-    now_ms = write.put.get(NEWEST, now_ms)
     taken = take_slots(level, image, takers, now_ms)
     if taken is None:
         return None
@@ -432,50 +474,3 @@ def _drop_slots(image: Image, attrs: Sequence[str]) -> SlotChanges:
     guards = tuple([(attr, "=", image[attr]) for attr in attrs])
     remove = tuple([each for attr in attrs for each in (attr, FENCE_PREFIX + attr[2:]) if each in image])
     return SlotChanges(guards, {}, {}, remove)
-
-
-def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:
-    """Return the attributes of all slots, and of their limits, of several records of a bucket as one record has them.
-
-    ``without`` are names of limits that are not of slots any more.
-    """
-    merged: dict[str, Any] = {}
-    for image in images:
-        for name in concurrency_limits(tuple(image)) - {*without}:
-            merged |= {SLOTS: 1, **{attr: image[attr] for attr in (attribute(name, "cp"), attribute(name, "tl"))}}
-            counters = [attribute(name, field) for field in ("tn", "tc", "pk", "ov")]
-            merged |= {attr: merged.get(attr, 0) + image[attr] for attr in counters if attr in image}
-        for name, _, attr in slot_attributes(image) if SLOTS in image else ():
-            fence = FENCE_PREFIX + attr[2:]
-            merged |= {attr: image[attr], fence: image[fence]} if name not in without else {}
-    return merged
-
-
-class MovedSlots(NamedTuple):
-    """The slots that go to the new shard when a bucket is split."""
-
-    guards: Guards
-    remove: tuple[str, ...]
-    born: dict[str, Any]
-
-
-def move_slots(level: Level, sibling: Level, image: Image) -> MovedSlots:
-    """Return what a split takes from the slots of the old shard, guarded by nobody having taken one meanwhile.
-
-    The statement of every concurrency limit goes along, its counters begin anew.
-    """
-    guards: list[tuple[str, str, Any]] = []
-    remove: list[str] = []
-    born: dict[str, Any] = {}
-    for name in concurrency_limits(tuple(image)):
-        tn = attribute(name, "tn")
-        guards.append((tn, "=", image[tn]))
-        born |= {attribute(name, field): image[attribute(name, field)] for field in ("cp", "tl")}
-        born |= {SLOTS: 1, tn: 0, attribute(name, "tc"): 0, attribute(name, "pk"): 0}
-    for _, number, attr in slot_attributes(image) if SLOTS in image else ():
-        if in_shard(number, sibling.shard, 2 * level.shard_count):
-            fence_attr = FENCE_PREFIX + attr[2:]
-            guards.append((fence_attr, "=", image[fence_attr]))
-            remove += [attr, fence_attr]
-            born |= {attr: image[attr], fence_attr: image[fence_attr]}
-    return MovedSlots(tuple(guards), tuple(remove), born)

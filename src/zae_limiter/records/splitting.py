@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.bucket import MILLI, between
+from ..core.bucket import MILLI
 from ..core.draw import halve
 from ..core.names import INFRASTRUCTURE_LIMIT
 from . import pressure
@@ -18,7 +18,8 @@ from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity, index_attributes
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
-from .slots import count_slots, move_slots
+from .slot_moves import move_slots
+from .slots import count_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from .level import Level
 
 MAX_SHARDS = 256
-_UPPER_DRAWS = 10**6
-"""Added to the new shard's count, so that it agrees with no charge that was made before the split."""
 SLOTS_PER_RECORD = 50
 """With more taken slots a record is split. One with ten fits 1 KB, which DynamoDB bills as a unit. But the more shards
 there are, the more calls it takes to find a free slot: with 1,000 in use, below 3 for each instead of 8."""
@@ -74,20 +73,13 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         whole = whole_rule(image, name)
         if whole is None:
             continue
-        tk, tc, cr, hi = (attribute(name, field) for field in ("tk", "tc", "cr", "hi"))
+        tk, tc = (attribute(name, field) for field in ("tk", "tc"))
         condition, change, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
         guards.append((tk, *condition))
         (put if condition[0] == ">" else add)[tk] = change
-        add[hi] = 1
-        credited, upper_draws = image.get(cr, 0), image.get(hi, 0)
-        if cr in image:
-            guards.append((cr, "=", credited))
-        credited += between(whole.share(level.shard, count), rf, now_ms)
-        put[cr] = credited // 2 - between(whole.share(level.shard, 2 * count), anchor, now_ms)
         born |= {attribute(name, field): value for field, value in zip(("cp", "ra", "rp"), whole, strict=False)}
         born |= {attr: image[attr] for field in ("ca", "ws") if (attr := attribute(name, field)) in image}
-        born[cr] = credited - credited // 2 - between(whole.share(sibling.shard, 2 * count), anchor, now_ms)
-        born |= {tk: gift, tc: 0, hi: upper_draws + _UPPER_DRAWS}
+        born |= {tk: gift, tc: 0}
     return [
         Write(level.key, tuple(guards), put, add, moved.remove, NEVER if TTL in image else None),
         Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.alerts import PARTS, Alert, cross_quota, cross_rate
 from ..core.bucket import MILLI, between
-from .bucket import carry_over, stored_rule
+from .bucket import carry_over, latest_instant, stored_rule
 from .level import ANCHOR, NEWEST
+from .parked import first_level
 
 if TYPE_CHECKING:
     from ..core.alerts import Crossing
@@ -31,6 +32,8 @@ def watch(level: Level, image: Image | None, write: Write, now_ms: int) -> tuple
     entries = level.token_limits if image is None else level.token_limits_of(image)
     now_ms = put.get(NEWEST, now_ms) if ANCHOR in put else now_ms
     for limit in level.limits:
+        if limit.is_concurrency:
+            continue
         entry = entries[limit.name]
         if entry.ws in put:  # its window begins with this write
             entry = entry.begin(put[entry.ws])
@@ -89,13 +92,14 @@ def _find_levels(
     rule, tk, put = entry.rule, entry.tk, write.put
     old = None if image is None else stored_rule(image, name, level.shard)
     if image is None or old is None:
-        return _Levels(rule.capacity, put[tk] + between(rule, put.get(ANCHOR, now_ms), now_ms))
+        before = first_level(image, tk, rule, now_ms)
+        return _Levels(before, put[tk] + between(rule, put.get(ANCHOR, now_ms), now_ms))
     since = since_after = between(old, image[ANCHOR], now_ms)
     ceiling = rule.capacity
     if ANCHOR in put:
+        now_ms = latest_instant(image, now_ms)  # as `reshape` decides
         since_after = between(rule, put[ANCHOR], now_ms)
-        if name in level.scheduled:
-            since, ceiling, _ = carry_over(level, image, name, old, rule, now_ms)
+        since, ceiling = carry_over(level, image, name, old, rule, now_ms)
     elif old != rule:
         return None
     if tk in put:

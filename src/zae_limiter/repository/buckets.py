@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import partial
 from math import lcm
 from typing import TYPE_CHECKING
@@ -12,20 +13,21 @@ from ..core.bucket import MILLI, balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import check_limits, whole
 from ..records import bucket, keys, ledger
-from ..records.algebra import ABSENT, Committed, Guard, Write
+from ..records.algebra import Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
-from ..records.level import ANCHOR, CREDITS, SHARDS
+from ..records.level import SHARDS
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from ..stores.damage import read_each
 from .backend import MAX_COMMIT, Operations
+from .configs import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.reports import BucketState, Load, Survey
-    from ..records.algebra import Image, Key
+    from ..core.reports import BucketState, Credit, Load, Survey
+    from ..records.algebra import Image, Key, Query
     from ..runtime.deadline import Deadline
     from .backend import Backend
 
@@ -54,13 +56,8 @@ async def book(backend: Backend, key: Key, image: Image | None, deadline: Deadli
         image = outcome.images[key]
 
 
-async def plan_forgetting(
-    backend: Backend, key: Key, deadline: Deadline, *, keeps_credits: bool = False
-) -> list[Write]:
-    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted.
-
-    With ``keeps_credits`` they take no effect on a bucket that has credits or gets some meanwhile.
-    """
+async def plan_forgetting(backend: Backend, key: Key, deadline: Deadline) -> list[Write]:
+    """Return the writes that delete a bucket as it is now and book its usage; a damaged one is only deleted."""
     try:
         (image,) = await backend.read([key], deadline)
         if image is None:
@@ -69,27 +66,53 @@ async def plan_forgetting(
     except CorruptRecordError:
         return [Write(key, delete=True)]
     booked, accruals = ledger.book(key, image, backend.store.capabilities.usage_retention_days)
-    guards = (*booked.guards, *(_guard_credits(image) if keeps_credits else ()))
-    return [Write(key, guards, delete=True), *accruals]
-
-
-def _guard_credits(image: Image) -> tuple[Guard, ...]:
-    """Return guards that a bucket has no credits: one that gets some moves its anchor."""
-    return (ABSENT,) if CREDITS in image else (Guard(ANCHOR, "=", image[ANCHOR]),)
+    return [Write(key, booked.guards, delete=True), *accruals]
 
 
 class BucketOperations(Operations):
     """Read and delete buckets."""
 
     async def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
+        """Return the stored buckets of an entity, for one resource or all, not refilled to now.
+
+        A limit that has credit and was never charged is full, under the config; without config its numbers are 0.
+        """
         names.entity_id(entity_id)
         if resource is not None:
             names.resource(resource)
         deadline, ns = await self._begin_steps()
-        rows = await self._backend.collect(buckets_of_entity(ns, entity_id, resource), deadline)
+        return await self._read_states(ns, buckets_of_entity(ns, entity_id, resource), deadline)
+
+    async def _read_states(self, ns: str, query: Query, deadline: Deadline) -> list[BucketState]:
+        rows = await self._backend.collect(query, deadline)
         now_ms = self._backend.clock.now_ms()
-        return [state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms)]
+        found = []
+        for shards in bucket.group_by_bucket(rows):
+            states = bucket.states(shards, now_ms)
+            uncharged = bucket.live_credits(shards, now_ms)
+            for state in states:
+                uncharged.pop(state.limit_name, None)
+            if uncharged:
+                states += await self._describe_uncharged(ns, shards[0][0], uncharged, now_ms, deadline)
+            found += sorted(states, key=lambda state: state.limit_name)
+        return found
+
+    async def _describe_uncharged(
+        self, ns: str, key: Key, credit: Mapping[str, tuple[Credit, ...]], now_ms: int, deadline: Deadline
+    ) -> list[BucketState]:
+        """Return the states of limits of a bucket that have credit and were never charged."""
+        from ..core.reports import BucketState
+
+        whose = keys.parse_bucket_pk(key.pk)
+        policy = await read_policy(self._backend, ns, whose.entity_id, whose.resource, deadline)
+        limits = {limit.name: limit.in_force(now_ms) for limit in policy.resolved.limits or ()}
+        found = []
+        for name, lots in credit.items():
+            state = BucketState(whose.entity_id, whose.resource, name, 0, now_ms, 0, 0, 1)
+            if name in limits:
+                state = BucketState.from_limit(whose.entity_id, whose.resource, limits[name], now_ms)
+            found.append(replace(state, credits=lots))
+        return found
 
     async def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
         """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
@@ -117,9 +140,7 @@ class BucketOperations(Operations):
         if limit_name is not None:
             names.limit_name(limit_name, "limit_name")
         deadline, ns = await self._begin_steps()
-        rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
-        now_ms = self._backend.clock.now_ms()
-        states = (state for shards in bucket.group_by_bucket(rows) for state in bucket.states(shards, now_ms))
+        states = await self._read_states(ns, buckets_of_resource(ns, resource), deadline)
         return [state for state in states if limit_name in (None, state.limit_name)]
 
     async def _commit_forgetting(
@@ -129,20 +150,19 @@ class BucketOperations(Operations):
         deadline: Deadline,
         *,
         exact: bool,
-        keeps_credits: bool = False,
     ) -> bool:
         """Commit writes together with as many deletions of buckets as fit, first shards last.
 
-        Return False if a race was lost, with ``keeps_credits`` also if the first shard has credits. If buckets hold
-        usage, ``exact`` books it to the token, but loses the race to every concurrent consumer.
+        Return False if a race was lost. If buckets hold usage, ``exact`` books it to the token, but loses the race to
+        every concurrent consumer.
         """
         able = self._backend.store.capabilities
         if able.usage_retention_days:
             if exact and able.wide_commits:
                 keys_once = list(dict.fromkeys(buckets))
-                return await self._commit_booking(writes, keys_once, deadline, keeps_credits=keeps_credits)
+                return await self._commit_booking(writes, keys_once, deadline)
             await self._book_readable(buckets, deadline)
-        roots, shards = await self._plan_deletions(buckets, deadline, keeps_credits=keeps_credits)
+        roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
         room = MAX_COMMIT - len(writes)
         early = min(len(shards), max(0, len(deletions) - room))
@@ -154,16 +174,12 @@ class BucketOperations(Operations):
             self._backend.last_seen.forget(write.key)
         return True
 
-    async def _commit_booking(
-        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, keeps_credits: bool
-    ) -> bool:
+    async def _commit_booking(self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline) -> bool:
         """Commit writes and delete buckets, each together with the booking of its usage.
 
         Buckets that do not fit into the commit are deleted after it. Return False if a race was lost.
         """
-        forgotten = [
-            await plan_forgetting(self._backend, key, deadline, keeps_credits=keeps_credits) for key in buckets
-        ]
+        forgotten = [await plan_forgetting(self._backend, key, deadline) for key in buckets]
         room, fit = MAX_COMMIT - len(writes), 0
         while fit < len(forgotten) and len(forgotten[fit]) <= room:
             room -= len(forgotten[fit])
@@ -194,9 +210,7 @@ class BucketOperations(Operations):
         for start in range(0, len(deletions), MAX_COMMIT):
             await self._backend.commit(deletions[start : start + MAX_COMMIT], deadline)
 
-    async def _plan_deletions(
-        self, buckets: Sequence[Key], deadline: Deadline, *, keeps_credits: bool
-    ) -> tuple[list[Write], list[Write]]:
+    async def _plan_deletions(self, buckets: Sequence[Key], deadline: Deadline) -> tuple[list[Write], list[Write]]:
         """Return the deletions of first shards, and of the others in the order of their splitting.
 
         A first shard stores the number of shards and is deleted last, guarded by that number: a shard that is left over
@@ -214,8 +228,7 @@ class BucketOperations(Operations):
                 continue
             count = None if image is None else image.get(SHARDS)
             if type(count) is int and 1 <= count <= MAX_SHARDS:
-                kept = _guard_credits(image) if keeps_credits and image is not None else ()
-                first[root] = Write(root, (Guard(SHARDS, "=", count), *kept), delete=True)
+                first[root] = Write(root, (Guard(SHARDS, "=", count),), delete=True)
                 others += (keys.bucket(*owner._replace(shard_id=shard)) for shard in range(1, count))
         ordered = sorted(dict.fromkeys(others), key=lambda key: keys.parse_bucket_pk(key.pk).shard_id)
         return list(first.values()), [Write(key, delete=True) for key in ordered]

@@ -8,7 +8,7 @@ from ..core.errors import ValidationError
 from ..core.validation import flag
 from .configs import check_policy
 from .ignored import warn_ignored
-from .opening import OpeningOperations, find_namespace, find_store
+from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,17 +180,17 @@ class RepositoryOptions(StackSettings):
         """Use the DynamoDB stack of this name. It is deployed only if options of a stack are set."""
         return self._with(name=name)
 
-    def region(self, region: str) -> Self:
+    def region(self, name: str) -> Self:
         """Set the AWS region."""
-        return self._with(region=region)
+        return self._with(region=name)
 
-    def endpoint_url(self, endpoint_url: str) -> Self:
+    def endpoint_url(self, url: str) -> Self:
         """Set the URL of the AWS endpoint."""
-        return self._with(endpoint_url=endpoint_url)
+        return self._with(endpoint_url=url)
 
-    def namespace(self, namespace: str) -> Self:
+    def namespace(self, name: str) -> Self:
         """Set the namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``."""
-        return self._with(namespace=namespace)
+        return self._with(namespace=name)
 
     def config_cache_ttl(self, seconds: float) -> Self:
         """Cache stored limits for so many seconds."""
@@ -231,6 +231,11 @@ class RepositoryOptions(StackSettings):
     def stamp_ttl(self, seconds: float) -> Self:
         """Do nothing but warn: `config_cache_ttl` is for switches and policies too."""
         warn_ignored({"stamp_ttl": seconds})
+        return self
+
+    def parallel_mode(self, value: str) -> Self:
+        """Do nothing but check ``value``: calls that belong together are always made in parallel."""
+        check_parallel_mode(value)
         return self
 
     def _with(self, **option: Any) -> Self:

@@ -66,6 +66,15 @@ class ConfigCache:
         self.hits += 2 - misses
         return known, defaults
 
+    def get_partition(self, pk: str, now_ms: int) -> Known | None:
+        """Return what is known of a partition, unless it is too old."""
+        known = self._partitions.get(pk)
+        if known is not None and now_ms - self.ttl_ms < known[1] <= now_ms:
+            self.hits += 1
+            return known
+        self.misses += 1
+        return None
+
     def put(self, pk: str, known: Known, generation: int) -> None:
         """Remember what was read of a partition, unless something was dropped since ``generation``."""
         with self._lock:

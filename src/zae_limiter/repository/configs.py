@@ -17,6 +17,8 @@ from ..records.fields import read_fields
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .cache import Defaults
+from .ineffective import warn_of_names, warn_of_soft_floors, warn_of_switch
+from .stamping import stamp_buckets
 from .switches import check_policies
 from .unset import UNSET, Unset
 
@@ -77,8 +79,7 @@ async def read_policy(
         return _by_default(defaults, valid_until_ms, beside)
     meta = entity.inspect(records[sks[0]] or {})
     configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    levels = [Stored(each.limits, each.version, each.access, each.cascade) for each in configs]
-    resolved = resolve(levels, defaults.resolved, meta.get("version", 0))
+    resolved = resolve([_stored(each) for each in configs], defaults.resolved, meta.get("version", 0))
     cascade = bool(meta.get("cascade")) if resolved.cascade is None else resolved.cascade
     return Policy(cascade, meta.get("parent_id"), resolved, defaults.on_unavailable, valid_until_ms, beside)
 
@@ -141,12 +142,12 @@ def _entity_records(resource: str) -> tuple[str, ...]:
 def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
     """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
-    levels = [
-        Stored(),
-        Stored(),
-        *(Stored(each.limits, each.version, each.access, each.cascade) for each in (of_resource, of_system)),
-    ]
+    levels = [Stored(), Stored(), _stored(of_resource), _stored(of_system)]
     return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
+
+
+def _stored(found: config.Config) -> Stored:
+    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms)
 
 
 _NO_POLICIES: Mapping[str, Any] = {}
@@ -179,8 +180,18 @@ class ConfigOperations(Operations):
         return (await self.get_system_defaults())[0]
 
     async def resolve_on_unavailable(self) -> OnUnavailable:
-        """Return what acquires do when the store is unavailable, as stored, else that they block."""
-        return (await self.get_system_defaults())[1] or OnUnavailable.BLOCK
+        """Return what acquires do when the store is unavailable, as stored, else that they block.
+
+        It is read once per cache time, as all config that acquires need.
+        """
+        deadline, ns = await self._begin()
+        cache, generation, now_ms = self._backend.cache, self._backend.cache.generation, self._backend.clock.now_ms()
+        key = keys.system_config(ns)
+        known = cache.get_partition(key.pk, now_ms)
+        if known is None:
+            known = {key.sk: (await self._backend.read([key], deadline))[0]}, now_ms
+            cache.put(key.pk, known, generation)
+        return config.decode(key, known[0][key.sk]).on_unavailable or OnUnavailable.BLOCK
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
         """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
@@ -235,6 +246,8 @@ class ConfigOperations(Operations):
         """
         level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
         await self._replace(level, check_limits(limits), principal, policies=check_policies(disabled, cascade))
+        deadline, ns = await self._begin()
+        await warn_of_names(self._backend, ns, entity_id, resource, deadline)
 
     async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
@@ -300,15 +313,16 @@ class ConfigOperations(Operations):
     async def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
 
-        It holds for those below it too that charge it. Other processes follow when their config cache has expired.
-        ``principal`` says in the audit log who did it.
+        It holds for those below it too that charge it. Other processes follow with their next write to one of its
+        buckets. ``principal`` says in the audit log who did it.
         """
         await self._switch(entity_level(entity_id, resource), Access.DISABLED, principal)
 
     async def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
 
-        ``principal`` says in the audit log who did it.
+        Processes that have refused it follow when their cached config has expired, after 60 s unless
+        ``config_cache_ttl`` of `Repository` says otherwise. ``principal`` says in the audit log who did it.
         """
         await self._switch(entity_level(entity_id, resource), Access.ENABLED, principal)
 
@@ -320,9 +334,10 @@ class ConfigOperations(Operations):
         await self._switch(entity_level(entity_id, resource), Access.BYPASSED, principal)
 
     async def disable_resource(self, resource: str, principal: str | None = None) -> None:
-        """Refuse every request for a resource with `ResourceDisabled`, but for entities with a switch of their own.
+        """Refuse every request for a resource with `ResourceDisabled`, except for entities with a switch of their own.
 
-        ``principal`` says in the audit log who did it.
+        Other processes follow when their cached config has expired, after 60 s unless ``config_cache_ttl`` of
+        `Repository` says otherwise. ``principal`` says in the audit log who did it.
         """
         await self._switch({"resource": names.resource(resource)}, Access.DISABLED, principal)
 
@@ -370,6 +385,7 @@ class ConfigOperations(Operations):
             return seen._replace(limits=limits, on_unavailable=policy, **policies)
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
+        warn_of_soft_floors(self._backend, limits or ())
 
     async def _store_policy(self, policy: OnUnavailable) -> None:
         """Store what acquires do when the store is unavailable, beside the system limits as they are."""
@@ -387,6 +403,9 @@ class ConfigOperations(Operations):
 
         details = {"access": None if access is None else access.value}
         await self._change(level, change, AuditAction.ACCESS_CHANGED, details, principal)
+        if access is not None:
+            deadline, ns = await self._begin()
+            await warn_of_switch(self._backend, ns, level, deadline)
 
     async def _change(
         self,
@@ -397,7 +416,11 @@ class ConfigOperations(Operations):
         principal: str | None,
         decode: Callable[[Key, Image | None], config.Config] = config.decode,
     ) -> None:
-        """Change what one level says, its registry entry and the audit log in one commit; None changes nothing."""
+        """Change what one level says, its registry entry and the audit log in one commit; None changes nothing.
+
+        The buckets of an entity are stamped with the change, even if an earlier call made it, which may have failed
+        midway.
+        """
         names.principal(principal)
         deadline, ns = await self._begin()
         who = await self._backend.principal(principal, deadline)
@@ -410,7 +433,8 @@ class ConfigOperations(Operations):
             if new is None:
                 return []
             own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
-            writes = [config.replace(key, images[0], new.limits, own, new.on_unavailable, new.access, new.cascade)]
+            new = seen.replaced_by(new, self._backend.clock.now_ms())
+            writes = [config.replace(key, images[0], new, own)]
             writes.append(self._backend.event(ns, action, subject, who, resource, details))
             step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
@@ -422,6 +446,9 @@ class ConfigOperations(Operations):
             await self._backend.change([key], plan, deadline)
         finally:  # also where nobody knows whether it took effect
             self._backend.cache.drop([key])
+        if "entity_id" in level:
+            only = None if resource == DEFAULT_RESOURCE else resource
+            await stamp_buckets(self._backend, ns, level["entity_id"], only, deadline)
 
 
 def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:

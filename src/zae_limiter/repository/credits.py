@@ -15,9 +15,9 @@ from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Key, Write
-from ..records.credits import add_credit, cross_borders, fill_up, free_more
+from ..records.credits import add_credit, fill_up, free_more, prepare_filling
 from ..records.instants import iso
-from ..records.level import CREDITS, SHARDS
+from ..records.level import NEWEST, SHARDS
 from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
 
 _MAX_KEY = 256
+_AHEAD_MS = 1_000
+"""A bucket whose newest charge is further ahead than this, in ms, was charged before the clock was set back."""
 
 
 class Request(NamedTuple):
@@ -184,40 +186,43 @@ class CreditOperations(BucketOperations):
     async def _reset(
         self, request: Request, limits: Collection[str] | None, deadline: Deadline, *, exact: bool
     ) -> BucketOperationResult | None:
-        """Fill a bucket up, or delete it where nothing else has to stay; return None if a race was lost."""
+        """Fill a bucket up; return None if a race was lost.
+
+        It is deleted instead if it is damaged, or was charged before the clock was set back: the next one starts now.
+        """
         shards: Shards = []
-        damaged = False
         try:
             shards = await self._read_shards(request, deadline)
+            is_sound = limits is not None or await self._are_all(request, shards, deadline)
         except CorruptRecordError:
-            damaged = True
             if limits is not None:
                 raise
+            is_sound = False
+        if not is_sound:
+            result = _result(request, 0, {})
+            return result if await self._forget(request, result, deadline, exact=exact) else None
         if limits is not None:
             await self._check_limits(request, "limits", limits, [image for _, image in shards], deadline)
-        forgets = limits is None and not any(CREDITS in image for _, image in shards)
-        if not forgets:
-            shards = await self._cross_borders(request, shards, deadline)
+        shards = await self._prepare_filling(request, shards, deadline)
         now_ms = self._backend.clock.now_ms()
         filled = [fill_up(key, image, limits, now_ms) for key, image in shards]
         gains: dict[str, int] = {}
         for _, gained in filled:
             gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
         result = _result(request, len(shards), {name: -(-milli // MILLI) for name, milli in gains.items()})
-        if forgets:
-            won = await self._forget(request, result, deadline, exact=exact, keeps_credits=not damaged)
-        else:
-            won = await self._fill(request, [write for write, _ in filled], result, deadline)
-            if won:
-                await self._free_rest(shards, limits, deadline)
-        return result if won else None
+        if limits is None and any(image.get(NEWEST, 0) > now_ms + _AHEAD_MS for _, image in shards):
+            return result if await self._forget(request, result, deadline, exact=exact) else None
+        if not await self._fill(request, [write for write, _ in filled], result, deadline):
+            return None
+        await self._free_rest(shards, limits, deadline)
+        return result
 
-    async def _cross_borders(self, request: Request, shards: Shards, deadline: Deadline) -> Shards:
-        """Move shards to what the schedules of the config put in force now, and return them."""
+    async def _prepare_filling(self, request: Request, shards: Shards, deadline: Deadline) -> Shards:
+        """Move shards to the limits under which they are to be filled up, and return them."""
         backend = self._backend
         policy = await read_policy(backend, request.ns, request.entity_id, request.resource, deadline)
-        limits = [limit for limit in policy.resolved.limits or () if limit.schedule]
-        moves = [cross_borders(key, image, limits, backend.clock.now_ms()) for key, image in shards if limits]
+        limits = policy.resolved.limits or ()
+        moves = [prepare_filling(key, image, limits, backend.clock.now_ms()) for key, image in shards]
         if not any(moves):
             return shards
         for write in filter(None, moves):  # where a race is lost, somebody else has moved it
@@ -226,12 +231,9 @@ class CreditOperations(BucketOperations):
         return await self._read_shards(request, deadline)
 
     async def _forget(
-        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool, keeps_credits: bool
+        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool
     ) -> bool:
-        """Delete a bucket with all its shards, damaged or not: the next one starts full.
-
-        Return False if a race was lost, with ``keeps_credits`` also to a top-up.
-        """
+        """Delete a damaged bucket with all its shards: the next one starts full. Return False if a race was lost."""
         backend = self._backend
         whose = request.ns, request.entity_id, request.resource
         splits = backend.store.capabilities.partition_writes > 0
@@ -244,7 +246,7 @@ class CreditOperations(BucketOperations):
         apart = bool(noted) and not backend.store.capabilities.wide_commits
         buckets = [keys.bucket(*whose), *found]
         writes = [*noted, *([] if apart else [event])]
-        if not await self._commit_forgetting(writes, buckets, deadline, exact=exact, keeps_credits=keeps_credits):
+        if not await self._commit_forgetting(writes, buckets, deadline, exact=exact):
             return False
         if apart:
             await self._record_event(request, event.put, deadline)
@@ -287,12 +289,22 @@ class CreditOperations(BucketOperations):
         while len(found) < count:
             wanted = [keys.bucket(*whose, shard) for shard in range(len(found), count)]
             images = await self._backend.read(wanted, deadline)
-            known = [(key, bucket.inspect(key, image)) for key, image in zip(wanted, images, strict=True) if image]
+            pairs = zip(wanted, images, strict=True)
+            known = [(key, bucket.inspect(key, image)) for key, image in pairs if image is not None]
             found += known
             if len(known) < len(wanted):
                 break
             count = found[0][1].get(SHARDS, 1)
         return found
+
+    async def _are_all(self, request: Request, shards: Shards, deadline: Deadline) -> bool:
+        """Return whether there are no other records of the bucket than its shards. Raise CorruptRecordError."""
+        if not self._backend.store.capabilities.partition_writes:
+            return True
+        rows = await self._backend.collect(
+            keys.buckets_of_entity(request.ns, request.entity_id, request.resource), deadline
+        )
+        return {key for key, _ in rows} <= {key for key, _ in shards}
 
     def _plan_notes(self, request: Request, result: BucketOperationResult) -> tuple[Write, list[Write]]:
         """Return the audit event of a request, and the record of its key, if it has one."""

@@ -19,6 +19,8 @@ from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
+from .ineffective import warn_ineffective, warn_of_names
+from .stamping import stamp_buckets
 from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -64,8 +66,16 @@ class EntityOperations(CreditOperations):
                 break
             if (await backend.read([key], deadline))[0] is not None:
                 raise EntityExistsError(entity_id)
-        backend.cache.drop([key])
+        await self._finish_change(ns, made, deadline, cascade=cascade)
         return made
+
+    async def _finish_change(self, ns: str, made: Entity, deadline: Deadline, *, cascade: bool) -> None:
+        """Forget what was cached of an entity. Log a new ``cascade`` without a parent, or without a shared limit."""
+        self._backend.cache.drop([keys.meta(ns, made.id)])
+        if cascade and made.parent_id is None:
+            warn_ineffective(self._backend, "cascade has no effect on %s until it has a parent", made.id)
+        elif cascade:
+            await warn_of_names(self._backend, ns, made.id, names.DEFAULT_RESOURCE, deadline)
 
     async def update_entity(
         self,
@@ -98,22 +108,16 @@ class EntityOperations(CreditOperations):
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            put = entity.encode(ns, new)
-            gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
-            moved = new.parent_id != old.parent_id
-            loss = {entity.CHILDREN: -1} if moved and old.parent_id == entity_id else {}
-            writes = [
-                Write(key, (Guard("version", "=", old.version),), put, add=loss, remove=gone),
-                backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes),
-                *(await self._plan_move(ns, old, new, deadline) if moved else ()),
-            ]
-            if await backend.commit(writes, deadline):
+            event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
+            if await backend.commit([*await self._plan_update(ns, old, new, deadline), event], deadline):
                 break
-        backend.cache.drop([key])
+        await self._finish_change(ns, new, deadline, cascade=changes.get("cascade", False))
+        if (new.parent_id, new.cascade) != (old.parent_id, old.cascade):
+            await stamp_buckets(backend, ns, entity_id, None, deadline)
         return new
 
-    async def get_entity(self, entity_id: str) -> Entity | None:
-        """Return the entity, or None if it was never created."""
+    async def get_entity(self, entity_id: str, *, consistent_read: bool = True) -> Entity | None:
+        """Return the entity, or None if it was never created. Every read is consistent, whatever is asked for."""
         names.entity_id(entity_id)
         deadline, ns = await self._begin()
         image = (await self._backend.read([keys.meta(ns, entity_id)], deadline))[0]
@@ -136,7 +140,7 @@ class EntityOperations(CreditOperations):
         return [entity.decode(image) for _, image in rows]
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits and buckets. Raise `ValidationError` if it has children.
+        """Delete an entity with its limits, buckets and idempotency keys. Raise `ValidationError` if it has children.
 
         ``principal`` says in the audit log who did it.
         """
@@ -153,19 +157,29 @@ class EntityOperations(CreditOperations):
                 raise ValidationError("entity_id", entity_id, reason)
             configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
-                await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2]), deadline)
+                await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2], backend.clock.now_ms()), deadline)
                 continue
             buckets = [row[0] for row in await backend.collect(buckets_of_entity(ns, entity_id), deadline)]
+            notes, room = await self._plan_notes_deletion(ns, entity_id, deadline)
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
-                *_forget_limits(ns, configs),
+                *_forget_limits(ns, configs, backend.clock.now_ms()),
+                *notes[:room],
             ]
             if seen.get("parent_id") is not None:
                 writes.append(Write(keys.meta(ns, seen["parent_id"]), (PRESENT,), add={entity.CHILDREN: -1}))
             if await self._commit_forgetting(writes, buckets, deadline, exact=number < TRIES - 1):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
+                await self._delete(notes[room:], deadline)
                 return
+
+    async def _plan_notes_deletion(self, ns: str, entity_id: str, deadline: Deadline) -> tuple[list[Write], int]:
+        """Return deletions of all records of idempotency keys, and how many of them the entity's commit can have."""
+        query = Query(keys.pk_entity(ns, entity_id), prefix=keys.ONCE_PREFIX)
+        rows = await self._backend.collect(query, deadline)
+        wide = self._backend.store.capabilities.wide_commits
+        return [Write(key, delete=True) for key, _ in rows], MAX_COMMIT // 4 if wide else 0
 
     async def _require_record(self, entity_id: str, key: Key, deadline: Deadline) -> Image:
         image = (await self._backend.read([key], deadline))[0]
@@ -199,6 +213,15 @@ class EntityOperations(CreditOperations):
             writes.append(Write(key, (guard,), add={} if writes else {entity.CHILDREN: 1}))
             above = found.parent_id
         return writes
+
+    async def _plan_update(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
+        """Return the writes that replace an entity, if nobody else has changed it meanwhile."""
+        put = entity.encode(ns, new)
+        gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
+        moved = new.parent_id != old.parent_id
+        loss = {entity.CHILDREN: -1} if moved and old.parent_id == old.id else {}
+        write = Write(keys.meta(ns, old.id), (Guard("version", "=", old.version),), put, add=loss, remove=gone)
+        return [write, *(await self._plan_move(ns, old, new, deadline) if moved else ())]
 
     async def _plan_move(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
         """Return the checks and the counts of children for a change of parent."""
@@ -263,8 +286,8 @@ def _find_problem(value: object) -> str | None:
     return f"must be serializable as JSON, not contain a {type(value).__name__}"
 
 
-def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]]) -> list[Write]:
+def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]], now_ms: int) -> list[Write]:
     """Return the writes that delete stored limits and switches. The records stay, so that their version never falls."""
-    writes = [config.replace(key, image, None, {}) for key, image in configs]
+    writes = [config.replace(key, image, config.Config(changed_ms=now_ms), {}) for key, image in configs]
     registry = {f"r_{image['resource']}": -1 for key, image in configs if config.decode(key, image).limits}
     return [*writes, Write(keys.entity_config_resources(ns), (), {}, registry)] if registry else writes

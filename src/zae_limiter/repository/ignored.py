@@ -14,11 +14,17 @@ if TYPE_CHECKING:
 
 
 class IgnoredOptions(TypedDict, total=False):
-    """Options of a repository without effect."""
+    """Options without effect of a repository that is opened."""
 
     rejection_cache_ttl: float
     rejection_cache_size: int
     stamp_ttl: float
+
+
+class IgnoredByConstructor(IgnoredOptions, total=False):
+    """Options without effect of a repository that is made."""
+
+    parallel_mode: str
 
 
 class EarlierOptions(TypedDict, total=False):
@@ -34,6 +40,7 @@ _REASONS: Mapping[str, tuple[object, str]] = {
     "rejection_cache_ttl": (None, "refusals are remembered by the limiter: pass refusal_ttl= to it"),
     "rejection_cache_size": (None, "max_cached_keys= bounds what is kept in memory"),
     "stamp_ttl": (None, "switches and policies are cached with the limits: pass config_cache_ttl="),
+    "parallel_mode": ("auto", "calls that belong together are always made in parallel"),
     "auto_update": (False, "a limiter changes no infrastructure: use Repository.open(auto_update=True)"),
     "strict_version": (True, "versions are always checked"),
     "skip_version_check": (False, "versions are always checked"),
@@ -48,8 +55,13 @@ def warn_ignored(given: Mapping[str, object], known: type | None = None) -> None
         if known is not None and name not in known.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
         usual, reason = _REASONS[name]
-        if value is not usual:
-            warnings.warn(f"{name} has no effect: {reason}.", DeprecationWarning, stacklevel=_caller_level())
+        if value != usual or type(value) is not type(usual):
+            warn_deprecated(f"{name} has no effect: {reason}.")
+
+
+def warn_deprecated(message: str) -> None:
+    """Warn the code that has called this package."""
+    warnings.warn(message, DeprecationWarning, stacklevel=_caller_level())
 
 
 def read_earlier(given: EarlierOptions, on_unavailable: OnUnavailable | str | None) -> OnUnavailable | str | None:

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..forks import protect
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
-from ..records.slots import SLOTS, find_idle_slots, find_taken
+from ..records.slots import SLOTS, find_ahead, find_idle_slots, find_taken
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..core.draw import AnchoredLimit
-    from ..core.give_back import Order
     from ..records.algebra import Image, Key
     from ..records.charging import AnchoredLimits, Contention
     from ..records.level import Level
+    from .outlook import Outlook
 
 
-class Return(NamedTuple):
-    """Tokens that this process has given back to a bucket that was ``made`` then, as one of so many ``shards``.
-
-    ``order`` is that of the charge they are from. ``credited`` is the bucket's counter right after the return: an
-    image that counts less has not seen it.
-    """
-
-    made: int
-    shards: int
-    limit_name: str
-    order: Order
-    milli: int
-    credited: int
-
-
-_MOST_RETURNS = 32
 _MOST_FREED = 64
 _APART_MS = 30
 """A slot that is free in two images so far apart is not one that somebody is about to take again."""
@@ -46,16 +28,13 @@ _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
-_RETURNING = threading.RLock()  # as that of `BoundedMap`
-protect(_RETURNING)
 
 
 class LastSeen:
     """The last image of one bucket (None: not known), when it was seen, and what was learned with it.
 
     ``refused`` says that a request was refused with this image; ``lost`` is how many races for it were lost since the
-    last that was won; ``contended`` are the limits that others were writing then; ``returns`` is what this process has
-    given back lately, ``returning`` the settlements of this process that are on their way to the bucket.
+    last that was won; ``contended`` are the limits that others were writing then.
 
     Shared between threads without a lock: a writer stores the image before the instant and a reader takes them
     the other way round. Two writers at once may leave the older image with the newer instant: then a refusal is
@@ -70,10 +49,9 @@ class LastSeen:
         "freed",
         "image",
         "lost",
+        "outlook",
         "raced_ms",
         "refused",
-        "returning",
-        "returns",
         "seen_ms",
         "spendable",
     )
@@ -83,8 +61,6 @@ class LastSeen:
         self.seen_ms = 0
         self.refused = False
         self.lost = 0
-        self.returns: deque[Return] | None = None
-        self.returning: set[Any] | None = None
         self.contended = _NONE
         self.freed: deque[tuple[str, int]] | None = None
         """Slots by limit and number that this process has freed lately, the last one at the end."""
@@ -92,6 +68,8 @@ class LastSeen:
         """Of a bucket with slots the image before, if it was seen some time before."""
         self.raced_ms = -_RACING_MS
         """When a race for a slot was last lost."""
+        self.outlook: Outlook | None = None
+        """Of a bucket with quotas, whether tokens of these may come back."""
         self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
@@ -105,6 +83,8 @@ class LastSeen:
         self.spendable = NOT_SPENDABLE
         if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
             self.before = self.image
+        if self.outlook is not None:
+            self.outlook.note_rises(self.image, image, now_ms)
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
@@ -118,6 +98,8 @@ class LastSeen:
 
     def limits(self, level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
+        if level.slot_limits and find_ahead(image, now_ms):
+            return None
         known_level, known_image, known = self._checked
         if known_level is level and known is not None and known.window[0] <= now_ms <= known.window[1]:
             if known_image is image:
@@ -183,31 +165,6 @@ class LastSeen:
         for slot in slots:
             if self.freed and slot in self.freed:
                 self.freed.remove(slot)
-
-    def keep_return(self, given: Return) -> None:
-        """Remember a return; the oldest ones are forgotten."""
-        with _RETURNING:
-            self.returns = self.returns or deque(maxlen=_MOST_RETURNS)
-            self.returns.append(given)
-
-    def begin_return(self, settlement: object) -> None:
-        """Note a settlement that is on its way to the bucket; whoever sees its end takes it out of ``returning``."""
-        with _RETURNING:
-            self.returning = self.returning or set()
-            self.returning.add(settlement)
-
-    def returned_since(self, order: Order, made: int, shards: int, limit_name: str, credited: int) -> int:
-        """Sum up what this process has given back of charges after the one of ``order``.
-
-        Only what a bucket has seen counts: one of so many ``shards`` whose counter of credits is ``credited``.
-        """
-        if self.returns is None:
-            return 0
-        bucket = (made, shards, limit_name)
-        known = tuple(self.returns)  # in one step, as others may add to it meanwhile
-        return sum(
-            each.milli for each in known if each.order > order and each.credited <= credited and each[:3] == bucket
-        )
 
 
 class LastSeenBuckets:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .._version import __version__
 from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
+from ..core.urls import show_url
 from ..core.validation import flag
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, tell
 from ..records import keys, namespace as record, version
@@ -37,12 +38,14 @@ _PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 def find_store(stack: str | None, url: str | None) -> str:
     """Return the store to open: a stack or a URL as given or from the environment, else the default stack."""
     if stack is not None and url is not None:
-        raise ValidationError("stack", stack, f"cannot be combined with url={url!r}; pass one of them")
+        raise ValidationError(
+            "stack", show_url(stack), f"cannot be combined with url={show_url(url)!r}; pass one of them"
+        )
     if stack is not None:
         return names.stack(stack, "stack")
     if url is not None:
         if not isinstance(url, str) or "://" not in url:
-            raise ValidationError("url", url, "must be a store URL, such as memory:// or dynamodb://my-app")
+            raise ValidationError("url", show_url(url), "must be a store URL, such as memory:// or dynamodb://my-app")
         return url
     return os.environ.get(ENVIRONMENT) or os.environ.get(STACK) or DEFAULT_STACK
 
@@ -55,7 +58,8 @@ def find_namespace(namespace: str | None) -> str:
 def check_parallel_mode(mode: str) -> None:
     """Raise `ValidationError` for anything that is not a parallel mode of 0.17. None of them has an effect here."""
     if mode not in _PARALLEL_MODES:
-        raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(_PARALLEL_MODES)}; none has an effect")
+        reason = f"must be one of {', '.join(_PARALLEL_MODES)}; none has an effect"
+        raise ValidationError("parallel_mode", show_url(mode), reason)
 
 
 class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
@@ -107,7 +111,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
             name, region = self.stack_name, self.region
             message = "stack %r does not exist in %s: deploying it"
             tell(STACK_DEPLOYING, message, name, region, zae_stack=name, zae_region=region)
-            await self.create_stack(stack_options)
+            await self._deploy_stack(stack_options)
             return False
         if auto_update and version.is_aggregator_older(deployed, __version__):
             await self._renew_aggregator(deployed)

@@ -26,8 +26,8 @@ class PolicyOperations(ConfigOperations):
     ) -> None:
         """Decide whether an acquire of an entity charges its parent, for one ``resource`` or (None) for all.
 
-        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow when their config
-        cache has expired. ``principal`` says in the audit log who did it.
+        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow with their next
+        write to one of its buckets. ``principal`` says in the audit log who did it.
         """
         await self._set_cascade(entity_level(entity_id, resource), check_cascade(cascade), principal)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .._version import __version__
 from ..core import names
-from ..core.errors import InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
+from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
+from ..core.urls import show_url
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys, version
 from ..stores.bounded import MAX_CACHED_KEYS
@@ -20,7 +21,7 @@ from .buckets import SurveyOperations
 from .builder import RepositoryOptions
 from .configs import check_policy
 from .history import HistoryOperations
-from .ignored import IgnoredOptions, warn_ignored
+from .ignored import IgnoredByConstructor, IgnoredOptions, warn_ignored
 from .manifest import ManifestOperations
 from .namespace_name import NamespaceName
 from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
@@ -75,9 +76,9 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         clock: Clock | None = None,
         timeout: float | None = None,
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
-        **ignored: Unpack[IgnoredOptions],
+        **ignored: Unpack[IgnoredByConstructor],
     ) -> None:
-        warn_ignored(ignored, IgnoredOptions)
+        warn_ignored(ignored, IgnoredByConstructor)
         namespace = names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
@@ -103,10 +104,12 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         elif all(hasattr(given, part) for part in ("commit", "read", "query", "clock", "capabilities")):
             where = "a store object"
         else:
-            raise ValidationError("url_or_name", given, "must be a store URL, a stack name or a Store")
+            raise ValidationError("url_or_name", show_url(given), "must be a store URL, a stack name or a Store")
         for field, value in aws.items():
             if value is not None and not where.startswith("dynamodb:"):
-                raise ValidationError(field, value, f"is not supported on {where}; it is for DynamoDB only")
+                raise ValidationError(
+                    field, show_url(value), f"is not supported on {show_url(where)}; it is for DynamoDB only"
+                )
         if given is not None and not isinstance(given, str):
             return given
         region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
@@ -334,7 +337,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         self._backend.runtime.check_running()
         try:
             await self._backend.read([version.KEY], await self._deadline())
-        except (RateLimiterUnavailable, InfrastructureNotFoundError):
+        except (RateLimiterUnavailable, ConfigurationError, InfrastructureNotFoundError):
             return False
         return True
 

@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ValidationError
-from ..stores.port import Provisioned
+from ..stores.port import MayEvict, Provisioned
 from .backend import Operations
+from .ignored import warn_deprecated
 
 if TYPE_CHECKING:
     from ..core.reports import LimiterInfo
@@ -60,7 +61,10 @@ class StackOperations(Operations):
         return await runtime.run_blocking(partial(list_deployed, region, endpoint_url))
 
     async def _describe_deployment(self) -> dict[str, Any]:
-        """Return the fields of `Status` about table and stack; other stores have none."""
+        """Return the fields of `Status` that only some stores have: about table and stack, about eviction."""
+        store = self._backend.store
+        if isinstance(store, MayEvict):
+            return {"eviction_policy": await store.find_eviction_policy()}
         if self.stack_name is None:
             return {}
         from ..aws.health import describe_deployment
@@ -68,7 +72,17 @@ class StackOperations(Operations):
         return await self._backend.runtime.run_blocking(partial(describe_deployment, self._backend.store))
 
     async def create_stack(self, stack_options: StackOptions | None = None) -> None:
-        """Create the stack, or update it to match ``stack_options``; None for the defaults."""
+        """Create the stack, or update it to match ``stack_options``; None for the defaults.
+
+        Deprecated: `Repository.open` creates a stack that does not exist, ``zae-limiter deploy`` also changes one.
+        """
+        from ..core.stack_options import check_stack_options
+
+        options = check_stack_options(stack_options)
+        warn_deprecated("create_stack is deprecated: use Repository.open(stack=...) or `zae-limiter deploy`.")
+        await self._deploy_stack(options)
+
+    async def _deploy_stack(self, stack_options: StackOptions | None) -> None:
         from ..aws.deployment import deploy_store
         from ..core.stack_options import check_stack_options
 

@@ -126,6 +126,10 @@ class MemoryStore:
         if table.buckets > self.max_buckets:
             self._make_room((name,), now_ms)
 
+    def note_return(self, key: Key) -> None:
+        """Note that tokens came back to a bucket; to be called under the lock."""
+        self._queue.note_return(key.pk, self._table.buckets)
+
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
         now_ms = self.clock.now_ms()
@@ -162,10 +166,8 @@ class MemoryStore:
                 self._insert(name, new)
         elif new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
             self._table.replace(name, new)
-            if is_bucket(name) and len(self._queue) < 2 * self.max_buckets:  # else there are notes enough
-                full_ms = full_at(new)
-                if full_ms < full_at(old):  # else what is noted is still a lower bound
-                    self._queue.note(name, full_ms, self._table.buckets)
+            if is_bucket(name) and full_at(new) < full_at(old):  # else what is noted is still a lower bound
+                self._queue.note_return(name, self._table.buckets)
         else:
             self._table.drop(name, old)
             if new is not None:

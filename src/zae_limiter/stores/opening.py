@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from ..core import names
 from ..core.errors import InvalidNameError, ValidationError
+from ..core.urls import show_url
 from .redis.settings import SCHEMES, parse
-from .urls import USAGE, mask_url, parse_options, split_url, url_error
+from .urls import USAGE, FileMode, parse_options, split_url, url_error
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -35,12 +36,14 @@ _SHARED: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 def store_url(url_or_name: str | None, name: str | None = None) -> str:
     """Return the URL for the arguments of a repository: a URL, a stack name, the environment, or memory."""
     if url_or_name is not None and name is not None:
-        raise ValidationError("name", name, f"cannot be combined with {url_or_name!r}; pass one of them")
+        raise ValidationError(
+            "name", show_url(name), f"cannot be combined with {show_url(url_or_name)!r}; pass one of them"
+        )
     given = url_or_name if url_or_name is not None else name
     if given is None:
         return os.environ.get(ENVIRONMENT) or "memory://"
     if not isinstance(given, str):
-        raise ValidationError("repository", given, "must be a Repository, a store URL or the name of a stack")
+        raise ValidationError("repository", show_url(given), "must be a Repository, a store URL or the name of a stack")
     return given if "://" in given else f"dynamodb://{_stack_name(given)}"
 
 
@@ -102,7 +105,7 @@ def _open_sqlite(url: str, blocking: bool, clock: Clock | None) -> Store:
     if parts.netloc or not path or "\x00" in path:
         raise url_error(url, "needs a path: sqlite:///limits.db is relative, sqlite:////var/lib/limits.db absolute")
     kind = SqliteStore if blocking else AsyncSqliteStore
-    return kind(path, clock, **parse_options(url, parts, {"timeout": float, **USAGE}))
+    return kind(path, clock, **parse_options(url, parts, {"timeout": float, "file_mode": FileMode, **USAGE}))
 
 
 def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[str, str | None]) -> Store:
@@ -113,7 +116,10 @@ def _open_dynamodb(url: str, blocking: bool, clock: Clock | None, aws: Mapping[s
     options = parse_options(url, parts, _DYNAMODB_OPTIONS)
     for name, value in aws.items():
         if value is not None and options.setdefault(name, value) != value:
-            raise ValidationError(name, value, f"contradicts {options[name]!r} in {mask_url(url)!r}; pass one of them")
+            other = show_url(options[name])
+            raise ValidationError(
+                name, show_url(value), f"contradicts {other!r} in {show_url(url)!r}; pass one of them"
+            )
     _check_installed(url, "botocore", "dynamodb")
     from .dynamodb.client import open_client
     from .dynamodb.settings import check_endpoint, check_region

@@ -88,6 +88,9 @@ class UpdatesInPlace(Protocol):
     def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket that is not there, and that is full from ``full_ms`` on."""
 
+    def note_return(self, key: Key) -> None:
+        """Note that tokens came back to a bucket, so that it may be full earlier than the store knows."""
+
 
 @runtime_checkable
 class ServesThreads(Protocol):
@@ -114,6 +117,14 @@ class KnowsCaller(Protocol):
 
     async def find_caller(self, timeout: float) -> str | None:
         """Return who that is; None if it is not known within ``timeout`` seconds. Never raises."""
+
+
+@runtime_checkable
+class MayEvict(Protocol):
+    """An extra ability of a store whose server may delete records when its memory is full: it tells when it does so."""
+
+    async def find_eviction_policy(self, timeout: float | None = None) -> str | None:
+        """Return the server's ``maxmemory-policy``; None if it does not say so in time. Never raises."""
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sqlite3
+import stat
 import threading
 import time
 import weakref
@@ -22,7 +23,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.errors import CorruptRecordError, IncompatibleSchemaError, RateLimiterUnavailable
+from ..core.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    IncompatibleSchemaError,
+    InfrastructureError,
+    RateLimiterUnavailable,
+)
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
 from ..logs import STORE_REPLACED, tell
@@ -58,7 +65,7 @@ _REASONS = {
     sqlite3.SQLITE_LOCKED: "a table is locked by another connection of this process",
     sqlite3.SQLITE_READONLY: "it is read-only; check the permissions of file and directory",
     sqlite3.SQLITE_PERM: "access is denied; check the permissions of file and directory",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does the directory exist and may it be written?",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; does the directory still exist and may it be written?",
     sqlite3.SQLITE_FULL: "the disk is full; nothing was changed",
     sqlite3.SQLITE_IOERR: "the disk reported an error; nothing was changed",
 }
@@ -72,6 +79,8 @@ class SqliteStore:
         clock: Replaces the clock of the host, e.g. in tests.
         timeout: The seconds that a call may take unless it says otherwise.
         usage_retention_days: The days for which usage is kept, 0 for none.
+        file_mode: The permissions with which the file is created, whatever the umask. SQLite gives the files beside it
+            the same ones. A file that exists keeps its own.
     """
 
     def __init__(
@@ -80,8 +89,10 @@ class SqliteStore:
         clock: Clock | None = None,
         timeout: float = 5.0,
         usage_retention_days: int = USAGE_RETENTION_DAYS,
+        file_mode: int = 0o600,
     ) -> None:
         self.path = os.fspath(path)
+        self.file_mode = file_mode
         self.capabilities = replace(CAPABILITIES, usage_retention_days=usage_retention_days, timeout=timeout)
         self.clock: Clock = clock or SystemClock()
         self.timeout = timeout
@@ -89,6 +100,7 @@ class SqliteStore:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._was_open = False
         self._busy_ms = -1
         self._watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
         protect(self._lock)
@@ -163,7 +175,7 @@ class SqliteStore:
             db = self._connection
             if db is None:
                 db = self._connection = self._open(deadline)
-                self._identity = self._identify()
+                self._identity, self._was_open = self._identify(), True
             self._limit_waiting(db, deadline)
             try:
                 yield db
@@ -171,13 +183,27 @@ class SqliteStore:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            message = f"SQLite file {self.path!r}: {_REASONS.get(code, error)} ({error})"
-            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-                raise CorruptRecordError(message) from error
-            raise RateLimiterUnavailable(message, error) from error
+            raise self._translate(error) from error
         finally:
             self._lock.release()
+
+    def _translate(self, error: sqlite3.Error) -> InfrastructureError:
+        """Return the library's error for an error of SQLite's.
+
+        A directory that does not exist when the file is first opened is a wrong path. One that vanishes later is an
+        outage.
+        """
+        code, where = getattr(error, "sqlite_errorcode", 0) & 0xFF, f"SQLite file {self.path!r}"
+        message = f"{where}: {_REASONS.get(code, error)} ({error})"
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return CorruptRecordError(message)
+        if os.path.isdir(self.path):
+            return ConfigurationError(f"{where}: it cannot be opened: it is a directory")
+        folder = os.path.dirname(os.path.realpath(self.path))
+        if not self._was_open and _is_no_directory(folder):
+            reason = f"there is no directory {folder!r}; create it, or correct the path in the store URL"
+            return ConfigurationError(f"{where}: it cannot be opened: {reason}")
+        return RateLimiterUnavailable(message, error)
 
     def _identify(self) -> tuple[int, int] | None:
         """Return the identity of the file at the path, or None if there is none."""
@@ -203,7 +229,15 @@ class SqliteStore:
             db.execute(f"PRAGMA busy_timeout = {left_ms}")
             self._busy_ms = left_ms
 
+    def _create_file(self) -> None:
+        """Create the file with its permissions, unless it exists. If that fails, SQLite says why when it opens it."""
+        with contextlib.suppress(OSError):
+            path = os.path.realpath(self.path)  # of a link to a file that does not exist yet
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            os.chmod(path, self.file_mode)
+
     def _open(self, deadline: float) -> sqlite3.Connection:
+        self._create_file()
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._busy_ms = -1
         try:
@@ -267,7 +301,10 @@ class AsyncSqliteStore(SqliteStore):
 
     def for_threads(self) -> SqliteStore:
         """Return a store of the same file for any thread."""
-        return SqliteStore(self.path, self.clock, self.timeout, self.capabilities.usage_retention_days)
+        days = self.capabilities.usage_retention_days
+        made = SqliteStore(self.path, self.clock, self.timeout, days, self.file_mode)
+        made._was_open = self._was_open
+        return made
 
     async def close(self) -> None:
         """Close the connection and end the thread."""
@@ -298,6 +335,16 @@ class AsyncSqliteStore(SqliteStore):
         return asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
+def _is_no_directory(path: str) -> bool:
+    """Return whether there is certainly no directory at a path. One that may not be looked at may exist."""
+    try:
+        return not stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
 def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
     """Return the record as of an instant, or None if there is none."""
     row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
@@ -311,7 +358,7 @@ def _parse(key: Key, attrs: str) -> Image:
     """Return the image of a row. Raise `CorruptRecordError` if it is not a record."""
     try:
         image = json.loads(attrs)
-    except ValueError:
+    except (ValueError, RecursionError):
         image = None
     if not isinstance(image, dict):
         raise CorruptRecordError(

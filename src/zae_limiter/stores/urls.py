@@ -1,22 +1,30 @@
-"""Parse store URLs, and mask their secrets."""
+"""Parse store URLs; no error shows their secrets."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ..core.errors import ValidationError
+from ..core.urls import is_clear, show_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOGIN = re.compile(r"(?<=://)([^/?#:]*):.*@", re.DOTALL)
-_SECRET = re.compile(r"((?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
-
 
 class Days(int):
     """A number of days, 0 for none."""
+
+
+class FileMode(int):
+    """Permissions of a file, written in octal: 0600 lets only its owner read and write it."""
+
+    def __new__(cls, text: str) -> FileMode:
+        """Read them. Raise ValueError if these are none, or the owner could not use the file."""
+        mode = super().__new__(cls, text, 8)
+        if not text.isdecimal() or mode & 0o600 != 0o600 or mode > 0o777:
+            raise ValueError(text)
+        return mode
 
 
 USAGE: dict[str, type] = {"usage_retention_days": Days}
@@ -25,36 +33,22 @@ USAGE: dict[str, type] = {"usage_retention_days": Days}
 _MOST_DAYS = 36_500
 
 
-def mask_url(url: str) -> str:
-    """Return a URL without its secrets.
-
-    >>> mask_url("redis://me:secret@host/0?sentinel_password=x&timeout=1")
-    'redis://me:***@host/0?sentinel_password=***&timeout=1'
-
-    Also one whose password lacks its escapes:
-
-    >>> mask_url("redis://me:sec/ret@host")
-    'redis://me:***@host'
-    """
-    return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1:***@", url))
-
-
 def url_error(url: str, reason: str) -> ValidationError:
-    """Return the error that says what is wrong with a URL, without its secrets."""
-    return ValidationError("url", mask_url(url), reason)
+    """Return the error that says what is wrong with a URL, which it shows by scheme and host."""
+    return ValidationError("url", show_url(url), reason)
 
 
-def mask_part(part: str, shown: str) -> str:
-    """Return a part of a URL for display, masked if it was masked in ``shown``."""
-    return repr(part) if part in shown else "***"
+def quote_part(url: str, part: str) -> str:
+    """Return a part of a URL for display, hidden if it may belong to a password that lacks its escapes."""
+    return repr(part) if is_clear(url) else "***"
 
 
 def split_url(url: str) -> SplitResult:
     """Return the parts of a URL. Raise `ValidationError` if it is not one."""
     try:
         return urlsplit(url)
-    except ValueError as error:
-        raise url_error(url, f"is not a URL: {error}") from None
+    except ValueError:  # whose message may quote a password
+        raise url_error(url, "is not a URL") from None
 
 
 def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> dict[str, Any]:
@@ -62,14 +56,13 @@ def parse_options(url: str, parts: SplitResult, known: Mapping[str, type]) -> di
     options: dict[str, Any] = {}
     for option, text in parse_qsl(parts.query, keep_blank_values=True):
         if option not in known:
-            shown = mask_url(url)
-            reason = f"has the unknown option {mask_part(option, shown)}; known: {', '.join(known)}"
-            raise ValidationError("url", shown.partition("?")[0], reason)
+            raise url_error(url, f"has the unknown option {quote_part(url, option)}; known: {', '.join(known)}")
         kind = known[option]
         try:
             value = options[option] = kind(text)
         except ValueError:
-            raise url_error(url, f"option {option} must be a number, not {text!r}") from None
+            wanted = "permissions such as 0600 or 0660" if kind is FileMode else "a number"
+            raise url_error(url, f"option {option} must be {wanted}, not {quote_part(url, text)}") from None
         if kind is str and not value:
             raise url_error(url, f"option {option} is empty")
         if kind is Days and not 0 <= value <= _MOST_DAYS:

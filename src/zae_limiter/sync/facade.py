@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from ..core.errors import ValidationError
-from ..limiter.amounts import check_amounts, check_costs
+from ..limiter.amounts import check_amounts, check_costs, check_on_error
 from ..limiter.joint_lease import SyncJointLease
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..core.slots import SlotOwner
     from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
+    from ..limiter.amounts import OnError
     from ..limiter.options import OnLost, OptionChecks
     from ..observer import Observer
     from ..repository.ignored import EarlierOptions
@@ -145,6 +146,7 @@ class SyncRateLimiter(SyncOperations):
         on_lost: OnLost | None = None,
         use_stored_limits: bool = False,
         exact: bool = False,
+        on_error: OnError = "give_back",
     ) -> SyncLease:
         """Take ``consume`` for the entity and those above it, all or nothing, for the length of a block.
 
@@ -160,12 +162,16 @@ class SyncRateLimiter(SyncOperations):
         `SlotLostError`.
         ``exact`` asks the store also where the limiter holds tokens that were drawn in advance (``prefetch``).
 
+        ``on_error`` says what a block that raises is charged: nothing (``"give_back"``), as if it had not raised
+        (``"keep"``), or amounts by limit, as for a stream that breaks off; for several resources by resource and limit.
+        A limit that `SyncLease.settle` has named keeps that value, and slots are always freed.
+
         >>> from zae_limiter import Limit
         >>> def chat() -> dict[str, int]:
         ...     limiter = SyncRateLimiter("memory://")
         ...     limiter.set_system_defaults([Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 10_000)])
         ...     with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
-        ...         lease.adjust(tpm=+1_230)  # it has used 1,730
+        ...         lease.settle(tpm=1_730)
         ...         return lease.consumed
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
@@ -173,7 +179,8 @@ class SyncRateLimiter(SyncOperations):
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
             warn_ignored({"use_stored_limits": use_stored_limits})
             costs = check_costs(resource, consume, also)
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+            kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
             options = self._options.check(*stated)
             if len(costs) > 1:
                 return SyncJointLease(self._inner, entity_id, costs, options)
@@ -183,8 +190,9 @@ class SyncRateLimiter(SyncOperations):
         options = self._options.usual
         is_usual = limits is None and on_unavailable is None and max_wait is None
         is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None or exact:
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact)
+        if not is_usual or priority is not None or exact or on_error != "give_back":
+            kept = check_on_error(on_error, {resource: cost}, by_resource=False)
+            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
             options = self._options.check(*stated)
         return SyncLease(self._inner, entity_id, resource, cost, options)
 

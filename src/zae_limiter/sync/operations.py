@@ -71,9 +71,9 @@ class SyncOperations(SyncStackOperations):
             )
         )
 
-    def get_entity(self, entity_id: str) -> Entity | None:
-        """Return the entity, or None if it was never created."""
-        return run(self._inner.get_entity(entity_id))
+    def get_entity(self, entity_id: str, *, consistent_read: bool = True) -> Entity | None:
+        """Return the entity, or None if it was never created. Every read is consistent, whatever is asked for."""
+        return run(self._inner.get_entity(entity_id, consistent_read=consistent_read))
 
     def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
         """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
@@ -87,14 +87,17 @@ class SyncOperations(SyncStackOperations):
         return run(self._inner.get_children(parent_id))
 
     def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits and buckets. Raise `ValidationError` if it has children.
+        """Delete an entity with its limits, buckets and idempotency keys. Raise `ValidationError` if it has children.
 
         ``principal`` says in the audit log who did it.
         """
         return run(self._inner.delete_entity(entity_id, principal))
 
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """Return the stored buckets of an entity, for one resource or all, not refilled to now."""
+        """Return the stored buckets of an entity, for one resource or all, not refilled to now.
+
+        A limit that has credit and was never charged is full, under the config; without config its numbers are 0.
+        """
         return run(self._inner.get_buckets(entity_id, resource))
 
     def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
@@ -177,7 +180,10 @@ class SyncOperations(SyncStackOperations):
         return run(self._inner.get_system_limits())
 
     def resolve_on_unavailable(self) -> OnUnavailable:
-        """Return what acquires do when the store is unavailable, as stored, else that they block."""
+        """Return what acquires do when the store is unavailable, as stored, else that they block.
+
+        It is read once per cache time, as all config that acquires need.
+        """
         return run(self._inner.resolve_on_unavailable())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
@@ -246,15 +252,16 @@ class SyncOperations(SyncStackOperations):
     def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
 
-        It holds for those below it too that charge it. Other processes follow when their config cache has expired.
-        ``principal`` says in the audit log who did it.
+        It holds for those below it too that charge it. Other processes follow with their next write to one of its
+        buckets. ``principal`` says in the audit log who did it.
         """
         return run(self._inner.disable_entity(entity_id, resource, principal))
 
     def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
 
-        ``principal`` says in the audit log who did it.
+        Processes that have refused it follow when their cached config has expired, after 60 s unless
+        ``config_cache_ttl`` of `SyncRepository` says otherwise. ``principal`` says in the audit log who did it.
         """
         return run(self._inner.enable_entity(entity_id, resource, principal))
 
@@ -266,9 +273,10 @@ class SyncOperations(SyncStackOperations):
         return run(self._inner.bypass_entity(entity_id, resource, principal))
 
     def disable_resource(self, resource: str, principal: str | None = None) -> None:
-        """Refuse every request for a resource with `ResourceDisabled`, but for entities with a switch of their own.
+        """Refuse every request for a resource with `ResourceDisabled`, except for entities with a switch of their own.
 
-        ``principal`` says in the audit log who did it.
+        Other processes follow when their cached config has expired, after 60 s unless ``config_cache_ttl`` of
+        `SyncRepository` says otherwise. ``principal`` says in the audit log who did it.
         """
         return run(self._inner.disable_resource(resource, principal))
 
@@ -317,8 +325,8 @@ class SyncOperations(SyncStackOperations):
     ) -> None:
         """Decide whether an acquire of an entity charges its parent, for one ``resource`` or (None) for all.
 
-        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow when their config
-        cache has expired. ``principal`` says in the audit log who did it.
+        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow with their next
+        write to one of its buckets. ``principal`` says in the audit log who did it.
         """
         return run(self._inner.set_entity_cascade(entity_id, cascade, resource, principal))
 

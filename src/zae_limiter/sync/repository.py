@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..manifest.states import Change, Manifest, Plan, Stored
-    from ..repository.ignored import IgnoredOptions
+    from ..repository.ignored import IgnoredByConstructor, IgnoredOptions
     from ..stores.port import Store
 
 
@@ -71,7 +71,7 @@ class SyncRepository(SyncOperations):
         clock: Clock | None = None,
         timeout: float | None = None,
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
-        **ignored: Unpack[IgnoredOptions],
+        **ignored: Unpack[IgnoredByConstructor],
     ) -> None:
         self._inner = BlockingRepository(
             url_or_name,

@@ -56,7 +56,10 @@ class SyncStackOperations:
         return run(BlockingStackOperations.list_deployed(region, endpoint_url))
 
     def create_stack(self, stack_options: StackOptions | None = None) -> None:
-        """Create the stack, or update it to match ``stack_options``; None for the defaults."""
+        """Create the stack, or update it to match ``stack_options``; None for the defaults.
+
+        Deprecated: `SyncRepository.open` creates a stack that does not exist, ``zae-limiter deploy`` also changes one.
+        """
         run(self._inner.create_stack(stack_options))
 
     def delete_stack(self) -> None:

@@ -41,7 +41,7 @@ and SQLite, which are asked inside the process, none. These and ``config.cache``
   not with a decision: access denied, a record that cannot be read, a namespace that is not there). Bad input and a
   cancelled caller are no decision.
 - ``direction`` of an estimate: ``under`` (more was used than estimated), ``over``, ``exact``; of bytes: ``sent``,
-  ``received``. An estimate is measured when its lease was adjusted or released from, whether or not that was written.
+  ``received``. An estimate is measured when its lease was settled or adjusted, whether or not that was written.
 - ``result``: ``hit``, ``miss``. ``operation`` of units: ``read``, ``write``.
 """
 

@@ -45,11 +45,14 @@ class Answer:
     body: bytes
 
 
-def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retry_in_ms: int = 0) -> Answer:
+def quota_exceeded(
+    views: Sequence[LimitView], now_ms: int, fields: Fields, retry_in_ms: int = 0, hidden: Sequence[str] = ()
+) -> Answer:
     """Return the 429: not yet. It says when to come again, the same in the header and in the body.
 
-    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``views``. Where
-    slots decide when that is, the body says that it is the latest moment.
+    ``retry_in_ms`` is the wait of the refusal as a whole, which may come from a level that is not in ``views``.
+    ``hidden``: the names of limits that refused there. Where slots decide when that is, the body says that it is the
+    latest moment.
     """
     views = merge_names(views)
     names, limits, violated = [], [], []
@@ -70,6 +73,7 @@ def quota_exceeded(views: Sequence[LimitView], now_ms: int, fields: Fields, retr
         if in_flight is not None and (retry or 0) >= retry_in_ms:
             members += _AT_LATEST
         retry_in_ms = max(retry_in_ms, retry or 0)
+    names += map(encode_basestring_ascii, hidden)
     wait_ms = fields.wait(retry_in_ms)
     retry_after = -(-wait_ms // MILLI)
     body = (
@@ -91,13 +95,15 @@ def _start_entry(name: str, capacity: int) -> tuple[str, str]:
 def cost_above_capacity(name: str | None, capacity: int | None, requested: int) -> Answer:
     """Return the 413: never, so there is no ``Retry-After``.
 
-    ``name`` and ``capacity`` are of the limit that is too small; None where clients are not told of it.
+    ``name`` and ``capacity`` are of the limit that is too small; None where clients are not told them. Without a name
+    the capacity is not told either.
     """
-    cost = f"{requested}, above the maximum" if name is None else f"{requested} {name}, above the maximum {capacity}"
+    capacity = None if name is None else capacity
+    most = "the maximum" if capacity is None else f"the maximum {capacity}"
+    cost = f"{requested}, above {most}" if name is None else f"{requested} {name}, above {most}"
     message = f"The request costs {cost}; retrying will not help. Send a smaller request."
     title = "Request costs more than its limit can ever hold"
-    policies, limit = ([], None) if name is None else ([name], capacity)
-    members = {"violated-policies": policies, "limit": limit, "requested": requested}
+    members = {"violated-policies": [] if name is None else [name], "limit": capacity, "requested": requested}
     return _make_answer(413, "Cost Above Capacity", message, type=COST_ABOVE_CAPACITY, title=title, **members)
 
 

@@ -1,12 +1,12 @@
 """ASGI middleware: Starlette, FastAPI, Litestar, Quart, Django. It never buffers and never looks into a body.
 
 Tokens are taken before the app runs. The charge stays, whether the body was sent, broke off, nobody was there to read
-it or the app has raised, and what the app has adjusted by then is settled. It goes back when the request is refused
+it or the app has raised, and what the app has settled by then is written. It goes back when the request is refused
 inside of the app, or when the rule refunds the status; an exception that nobody answers counts as 500.
 
 Slots are held until the body has ended or a websocket is closed, and at the latest until the app has returned, as it
-does when the client has gone. They are freed before the last piece is sent: whoever has the whole answer can have the
-slot again.
+does when the client has gone. They are freed before the last piece is sent: a client that has the whole answer can have
+the slot again. With ``free_slots="after"`` they are freed when the server has taken the last piece.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
     which, stand in front (nobody is believed by default). ``headers``: the profiles in which clients are told how much
     is left. ``respond(request, answer, error)``: may return another `Answer`, or an ASGI app such as a Starlette
     response, for a refusal. ``prefixes``: what the app takes off a path by itself before it routes, such as
-    ``["/api"]``, where that cannot be seen from outside.
+    ``["/api"]``, where that cannot be seen from outside. ``free_slots``: whether slots are freed ``"before"`` the last
+    piece of a body is sent, or ``"after"`` the server has taken it.
 
     >>> from fastapi import FastAPI
     >>> from zae_limiter import Limit
@@ -73,7 +74,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         return RateLimiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection: http is limited; a websocket pays for what its handlers take, a refusal closes it."""
+        """Serve one connection: http and the handshakes of websockets are limited."""
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
@@ -102,7 +103,7 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
                 await leases.settle()
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what is not http; a refusal that the app does not catch closes a websocket."""
+        """Serve what is not http; a refusal before the handshake, or one that nobody catches, closes a websocket."""
         if scope["type"] == "lifespan":
             try:
                 await self.app(scope, self._check_startup(scope, receive, send), send)
@@ -115,6 +116,9 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
         handshake = Handshake(self, leases, receive, send)
         try:
+            pending = self.admit(AsgiRequest(scope, self.proxies, self.prefixes), leases)
+            if pending is not None:
+                await pending
             await self.app(scope, handshake.receive, handshake.send)
         except Exception as error:
             await leases.settle_error(error, untouched=handshake.untouched)
@@ -202,9 +206,17 @@ class Exchange:
         await self._send(message)
 
     async def _send_last(self, message: Message) -> None:
-        """Send the end of a body and settle: before it, where slots are held; but all of a file is such an end."""
+        """Send the end of a body and settle: before it, where slots are held; but all of a file is such an end.
+
+        Where slots are freed late the end is sent on its own. A server such as uvicorn takes a piece of any size at
+        once, and makes the next one wait until its buffer has room.
+        """
         if message["type"] == _BODY and self._leases.hold_slots:
-            await self._leases.settle()
+            if not self._middleware.frees_late:
+                await self._leases.settle()
+            elif message.get("body"):
+                await self._send({**message, "more_body": True})
+                message = {"type": _BODY, "body": b"", "more_body": False}
         await self._send(message)
         await self._leases.settle()
 
@@ -212,13 +224,25 @@ class Exchange:
 class Handshake(Exchange):
     """The two channels of a websocket, watched: an answer has begun when it is accepted, and it may be over."""
 
+    _connected = False
+
+    async def receive(self) -> Message:
+        """Receive from the client."""
+        message = await super().receive()
+        self._connected = True
+        return message
+
     async def send(self, message: Message) -> None:
-        """Send to the client; before the end, slots are freed."""
+        """Send to the client; before the end, slots are freed. One that is closed at once was answered with 403."""
         kind = message["type"]
+        if kind == f"{_WEBSOCKET_RESPONSE}.start" or (kind == "websocket.close" and not (self.started or self.gone)):
+            self._leases.note_status(message.get("status", 403))
+            if self._leases.failed:
+                await self._leases.charge_failure()
         self.started = self.started or kind == "websocket.accept"
         self.gone = self.gone or kind in ("websocket.close", f"{_WEBSOCKET_RESPONSE}.start")
         ends = kind == "websocket.close" or (kind == f"{_WEBSOCKET_RESPONSE}.body" and not message.get("more_body"))
-        if ends and self._leases.hold_slots:
+        if ends and self._leases.hold_slots and not self._middleware.frees_late:
             await self._leases.settle()
         await self._send(message)
 
@@ -227,6 +251,10 @@ class Handshake(Exchange):
 
         Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest.
         """
+        if not self._connected:
+            await self.receive()  # the app has not come to it, and a server expects it
+            if self.gone:
+                return
         if not self.started and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
             await send_answer(answer, self._send, kind=_WEBSOCKET_RESPONSE)
             return
@@ -272,7 +300,7 @@ async def acquire(
 
     ``request``: the ASGI scope, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
     ``limits`` and ``max_wait`` are as for `RateLimiter.acquire`. The tokens are held until the response is done,
-    adjusted through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
+    settled through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
     by the middleware; where a framework catches everything, see `answer_of`.
     """
     leases = find_leases(request)

@@ -7,7 +7,7 @@
 >>> @app.post("/chat")
 ... async def chat(lease: Annotated[Lease, Depends(Limited("gpt-4", {"rpm": 1, "tpm": 500}))]) -> None:
 ...     used = 1_730  # call the model, and learn what it cost
-...     await lease.adjust(tpm=used - 500)
+...     await lease.settle(tpm=used)
 """
 
 from __future__ import annotations

@@ -62,10 +62,13 @@ class Fields:
     ``profiles``: the name of a profile, or several: ``ietf``, ``ietf-07``, ``x-ratelimit``, ``openai``, ``none``.
     ``units``: what limits count, by limit name, where the name does not say so. ``levels``: the name of each level of a
     hierarchy in policy names, the client's own first, ``""`` for no prefix; clients are told nothing of further levels.
+    ``show_parents``: whether clients see the numbers of the levels above their own; without it, a refusal says which of
+    those limits it was, and no more.
     ``all_units``: whether the IETF pair lists also limits that count neither requests nor calls in flight, under units
-    that no registry knows. ``expose``: whether scripts of other origins may read the fields. ``vendor``: the prefix of
-    vendor parameters. ``jitter_seconds``: up to how many seconds later, at random, a refused client is asked to come
-    again. ``chance``: returns a whole number between two, both included, for the jitter.
+    that no registry knows; it lists those that refused in any case. ``expose``: whether scripts of other origins may
+    read the fields. ``vendor``: the prefix of vendor parameters. ``jitter_seconds``: up to how many seconds later, at
+    random, a refused client is asked to come again. ``chance``: returns a whole number between two, both included, for
+    the jitter.
 
     >>> Fields("ietf").lines([LimitView("rpm", Limit.per_minute("rpm", 100), 50, 30_000)], 0)
     [('RateLimit-Policy', '"rpm";q=100;w=60'), ('RateLimit', '"rpm";r=50;t=30')]
@@ -75,17 +78,23 @@ class Fields:
     _: KW_ONLY
     units: Mapping[str, str] | None = field(default=None, hash=False)
     levels: Sequence[str] = LEVELS
+    show_parents: bool = False
     all_units: bool = False
     expose: bool = False
     vendor: str = "zae"
     jitter_seconds: int = 0
     chance: Callable[[int, int], int] = field(default=random.randint, repr=False, compare=False)
+    _shown: int = field(default=0, init=False, repr=False, compare=False)
+    """The number of levels whose numbers clients see."""
     _writers: dict[_Policies, Writer] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", _check_profiles(self.profiles))
         object.__setattr__(self, "levels", _check_levels(self.levels))
         object.__setattr__(self, "units", _check_units(self.units))
+        if not isinstance(self.show_parents, bool):
+            raise ValidationError("show_parents", self.show_parents, "must be True or False")
+        object.__setattr__(self, "_shown", len(self.levels) if self.show_parents else min(1, len(self.levels)))
         if not isinstance(self.vendor, str) or not _VENDOR.match(self.vendor):
             raise ValidationError("vendor", self.vendor, "must be lower case: a letter, then letters, digits, '_', '-'")
         jitter = whole("jitter_seconds", self.jitter_seconds, 0, _MAX_JITTER_SECONDS, "seconds")
@@ -126,7 +135,7 @@ class Fields:
         return round_up_seconds(self.wait(ms))
 
     def view_statuses(self, statuses: Iterable[StatusFields]) -> list[LimitView]:
-        """Return the views of a refusal: each limit of each level that clients are told of."""
+        """Return the views of a refusal: each limit of each level that clients see."""
         views: list[LimitView] = []
         depth, owner = -1, None
         for entity_id, _, _, limit, available, _, exceeded, wait, _, now_ms, _ in statuses:
@@ -134,6 +143,16 @@ class Fields:
                 depth, owner = depth + 1, entity_id
             self._add_view(views, depth, limit, available, now_ms, wait if exceeded else None)
         return views
+
+    def name_hidden(self, statuses: Iterable[StatusFields]) -> list[str]:
+        """Return the names of the limits that refused at named levels whose numbers clients do not see."""
+        owners: list[str] = []
+        names: list[str | None] = []
+        for entity_id, _, _, limit, _, _, exceeded, *_ in statuses:
+            owners += () if entity_id in owners else (entity_id,)
+            if exceeded and len(owners) > self._shown:
+                names.append(self.policy_name(len(owners) - 1, limit.name))
+        return [name for name in names if name is not None]
 
     def view_leases(self, leases: Iterable[LeaseCore], now_ms: int) -> list[LimitView]:
         """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
@@ -149,8 +168,8 @@ class Fields:
     def _add_view(
         self, to: list[LimitView], depth: int, limit: Limit, left: int, now_ms: int, wait: float | None = None
     ) -> None:
-        """Add the view of a limit, if clients are told of its level."""
-        if depth < len(self.levels):
+        """Add the view of a limit, if clients see its level."""
+        if depth < self._shown:
             name, capacity = limit.name, limit.capacity
             if self.levels[depth] or "." in name:
                 name = self.policy_name(depth, name) or name

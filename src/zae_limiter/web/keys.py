@@ -27,6 +27,7 @@ from urllib.parse import quote
 from ..core import names
 from ..core.addresses import LONGEST as LONGEST_ADDRESS, Address, network, parse, prefix_length
 from ..core.errors import InvalidIdentifierError, ValidationError, ZAELimiterError
+from .header_names import Mixing
 
 if TYPE_CHECKING:
     from .request import Request
@@ -166,12 +167,20 @@ def by_api_key(
 
 
 def by_header(name: str) -> Callable[[Request], Identity]:
-    """Return a key by the value of the header ``name``: one that clients cannot choose, such as a gateway sets."""
+    """Return a key by the value of the header ``name``: one that clients cannot choose, such as a gateway sets.
+
+    Where a WSGI server may have mixed a header of a similar name into it (``x_tenant`` into ``x-tenant``), several
+    values count for the client's address; on cheroot, which keeps the last one only, any value does. See
+    `Proxies.drops_underscores`.
+    """
     lower = _check_field_name(name)
 
     def key(request: Request) -> Identity:
         joined = ", ".join(dict.fromkeys(filter(None, map(str.strip, request.lines(lower)))))
         parts = {part.strip() for part in joined.split(",")}
+        mixing = request.mixing(lower)
+        if mixing is Mixing.REPLACED or (mixing is Mixing.JOINED and len(parts) > 1):
+            return _fallback(request)
         value = parts.pop() if len(parts) == 1 else joined  # one that is there several times, and alone, counts once
         return Identity.header(lower, value) if value else _fallback(request)
 

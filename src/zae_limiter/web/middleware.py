@@ -50,6 +50,7 @@ class Middleware(Generic[AppT, LimiterT]):
         headers: Fields | str | Sequence[str] | None = "ietf",
         respond: Respond | None = None,
         prefixes: Sequence[str] | None = None,
+        free_slots: str = "before",
     ) -> None:
         self.app = app
         self.limiter: LimiterT = open_limiter(limiter, self._limiter_type())
@@ -60,12 +61,14 @@ class Middleware(Generic[AppT, LimiterT]):
         check_key(key)
         if respond is not None and not callable(respond):
             raise ValidationError("respond", respond, "must be a callable of (request, answer, error)")
+        self.frees_late: bool = _check_free_slots(free_slots)
         self._opened_here = isinstance(limiter, str)
         self._clock = self.limiter.repository.store.clock
         self._key = key
         self._respond = respond
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """The limits that rules give to resources."""
+        _check_names(every)
         bound = [self.bind(rule) for rule in every]
         self._rules = [each for each in bound if not each.counts_failures]
         counting = any(each.counts_failures for each in bound)
@@ -134,15 +137,15 @@ class Middleware(Generic[AppT, LimiterT]):
         """Return the answer to a refused client; ``error`` is one of `REFUSALS`."""
         if isinstance(error, RateLimitExceeded):
             statuses = error.list_fields()
-            views = self.fields.view_statuses(statuses)
+            views, hidden = self.fields.view_statuses(statuses), self.fields.name_hidden(statuses)
             if not isinstance(error, CapacityExceeded):
                 hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
-                return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms)
+                return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms, hidden)
             for status, view in zip(error.statuses, views, strict=False):  # hidden levels come last
                 if status.requested + status.floor > status.limit.capacity:
                     return answers.cost_above_capacity(view.name, view.limit.capacity, status.requested)
             requested = max((each.requested for each in error.violations), default=0)
-            return answers.cost_above_capacity(None, None, requested)
+            return answers.cost_above_capacity(next(iter(hidden), None), None, requested)
         if isinstance(error, ResourceDisabled):
             return answers.disabled()
         if isinstance(error, PathTooLong):
@@ -185,6 +188,25 @@ def _check_rules(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -
         if not isinstance(rule, Rule):
             raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
     return every if limits is None else [*every, Rule(limits=limits)]
+
+
+def _check_free_slots(free_slots: object) -> bool:
+    """Return whether slots are freed after the last piece of a body."""
+    if free_slots not in ("before", "after"):
+        raise ValidationError("free_slots", free_slots, "must be 'before' or 'after'")
+    return free_slots == "after"
+
+
+def _check_names(rules: Iterable[Rule]) -> None:
+    """Raise `ValidationError` if two rules without a ``resource`` would share tokens because their names are alike."""
+    named: set[str] = set()
+    for rule in rules:
+        if rule.exempt or rule.resource is not None:
+            continue
+        if rule.resource_name in named:
+            reason = "is the default name of two rules, which would share their tokens; name one with resource="
+            raise ValidationError("resource", rule.resource_name, reason)
+        named.add(rule.resource_name)
 
 
 def answer_of(request: Any, error: Exception) -> Answer:

@@ -2,6 +2,8 @@
 
 Frameworks differ in where they take a prefix off a path and in what they make of empty segments, dot segments and a
 target that does not begin with a slash. So a path that is not plain is read in each of these ways, once per request.
+Some frameworks do not route by the decoded path of the scope but by the path as it was sent; that is one more way to
+read it, except for the frameworks that are known not to.
 
 A server tells its prefix in the scope. What the app adds by itself is found in it, where it can be: the ``root_path``
 of a FastAPI app that the middleware is around or that is mounted below it, and Django's ``FORCE_SCRIPT_NAME``. The rest
@@ -23,6 +25,8 @@ LONGEST = 8_192
 
 _DEEPEST = 32
 """How many wrappers are looked through for the app of a framework."""
+_DECODING = ("starlette", "fastapi", "litestar", "quart", "django")
+"""The ASGI frameworks that route by the decoded path, and never by the one that was sent."""
 _ODD = re.compile(r"\A(?!/)|//|/\.\.?(?:/|\Z)|\n")
 """Parts of paths that frameworks read differently. A ``$`` in the pattern of a route ignores a line feed at the end."""
 
@@ -80,7 +84,7 @@ def read_path(path: str, prefixes: Sequence[Prefix] = (), more: Sequence[str] = 
     if plain and not standing:
         return Paths(path)
     rest = standing[0].cut_plainly(path) if standing else None
-    main = _list_targets(path)[-1] if rest is None else rest
+    main = (path if plain else normalise(path)) if rest is None else rest if plain else normalise(rest)
     if plain and rest is not None and standing[0].sure and len({prefix.text for prefix in standing}) == 1:
         return Paths(main, (path,))
     texts: dict[str, None] = {}
@@ -117,6 +121,14 @@ def list_spellings(path: str) -> tuple[str, ...]:
     return path, f"/{path.lstrip('/')}", f"/{'/'.join(solid)}", f"/{'/'.join(resolved)}"
 
 
+def list_loose(text: str) -> Iterator[str]:
+    """Yield what frameworks may take ``text`` for: without and with a slash at the end, and all in lower case."""
+    solid = text.rstrip("/\n")
+    for spelt in dict.fromkeys((solid or "/", f"{solid}/", solid.lower() or "/", f"{solid.lower()}/")):
+        if spelt != text:
+            yield spelt
+
+
 def _list_targets(path: str) -> tuple[str, ...]:
     """Return a path that begins with a slash; another with a slash in front, from its first one on, and parsed."""
     if path.startswith("/"):
@@ -140,10 +152,15 @@ class Prefixes:
         self._fastapi: Any = next((each for each in apps if _is_of("fastapi", each, "root_path")), None)
         self._litestar: Any = next((each for each in apps if _is_of("litestar", each, "routes")), None)
         self._is_quart = any(_is_of("quart", each) for each in apps)
+        self._blacksheep: Any = next((each for each in apps if _is_of("blacksheep", each, "router")), None)
+        self._decodes = any(_is_of(framework, each) for each in apps for framework in _DECODING)
 
-    def read_environ(self, path: str) -> Paths:
-        """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off."""
-        return read_path(path or "/", self._given)
+    def read_environ(self, path: str, more: Sequence[str] = ()) -> Paths:
+        """Return every text by which a WSGI app could route ``path``: the server has taken its own prefix off.
+
+        ``more``: other ways to decode it.
+        """
+        return read_path(path or "/", self._given, more)
 
     def read_scope(self, scope: MutableMapping[str, Any]) -> Paths:
         """Return every text by which an ASGI app could route a request."""
@@ -162,6 +179,10 @@ class Prefixes:
             more += _find_texts_below_mounts(litestar, _tidy_path(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
             more.append("/ ")  # what Quart routes by where the path is not below the prefix
+        if not self._decodes and litestar is None:
+            more += _list_sent(scope, path)
+            if self._blacksheep is not None:
+                more += _find_texts_of_tails(self._blacksheep, (path, *more), root)
         known = self._list_prefixes(root)
         paths = read_path(path, known, [*more, *self._find_mounted_texts(path, known)])
         # with a line feed at the end Starlette misplaces where a mount ends, and the app below routes by the whole path
@@ -260,3 +281,26 @@ def _find_texts_below_mounts(litestar: Any, *paths: str) -> Iterator[str]:
             for path in paths:
                 if path.startswith(mount) and path[len(mount) :][:1] not in ("", "/"):
                     yield f"{mount}/{path[len(mount) :]}"
+
+
+def _list_sent(scope: MutableMapping[str, Any], path: str) -> list[str]:
+    """Return the path as it was sent, if it differs, and what is left of it without what a ``#`` begins."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return []
+    sent = raw.partition(b"?")[0].decode("utf-8", "replace")
+    cut = sent.partition("#")[0]
+    return [text for text in dict.fromkeys((sent, cut, unquote(cut) or "/")) if text not in ("", path)]
+
+
+def _find_texts_of_tails(blacksheep: Any, texts: Iterable[str], root: str) -> list[str]:
+    """Return texts with a slash in front of what BlackSheep takes for a star: ``/files/*`` is for ``/filesX`` too."""
+    routes = [route for every in blacksheep.router.routes.values() for route in every]
+    found: list[str] = []
+    for route in (*routes, *blacksheep.mount_registry.mounted_apps):
+        for text in (text.removeprefix(root) for text in texts):
+            matched = route.rx.match(text.encode()) if b"/*" in route.pattern else None
+            if matched is not None and (tail := matched["tail"]) and not tail.startswith(b"/"):
+                start = text.encode()[: matched.start("tail")]
+                found += [f"{start.decode().rstrip('/')}/{tail.decode()}"]
+    return [text for text in dict.fromkeys(found) if text not in texts]

@@ -147,51 +147,60 @@ def ietf_11(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: "rpm";q=100;w=60`` and ``RateLimit: "rpm";r=50;t=30``.
 
     A concurrency limit is ``"parallel";q=5;qu="concurrent-requests"`` and ``"parallel";r=3``, with ``t`` if it refused.
+    A limit that refused is there even if it is not listed otherwise.
     """
-    listed = [policy for policy in policies if policy.listed]
-    if not listed:
-        return None
-    rates, starts = [], []
-    for place, name, rate, unit, _, burst in listed:
-        quoted = quote_sf_string(name)
-        counted = "" if unit == REQUESTS else f";qu={quote_sf_string(unit)}"
-        if unit == CONCURRENT:
-            rates.append(f"{quoted};q={rate.capacity}{counted}")
-        else:
-            rates.append(f"{quoted};q={rate.refill_amount}{counted};w={rate.refill_period_seconds}{burst}")
-        starts.append((place, f"{quoted};r="))
-    constant = ("RateLimit-Policy", ", ".join(rates))
+    rates = [_write_rate(policy) for policy in policies]
+    constant = ("RateLimit-Policy", ", ".join(rates[policy.place] for policy in policies if policy.listed))
+    starts = [(policy.place, policy.listed, f"{quote_sf_string(policy.name)};r=") for policy in policies]
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        items = []
-        for place, start in starts:
+        items, shown = [], constant
+        if wait_ms is not None:
+            named = [rates[place] for place, listed, _ in starts if listed or views[place].violated]
+            shown = ("RateLimit-Policy", ", ".join(named))
+        for place, listed, start in starts:
             _, _, remaining, full_in_ms, retry_in_ms, _ = views[place]
+            if not listed and (wait_ms is None or retry_in_ms is None):
+                continue
             window_ms = full_in_ms if wait_ms is None or retry_in_ms is None else wait_ms
             if window_ms is None:
                 items.append(f"{start}{remaining}")
                 continue
             seconds = -(-window_ms // MILLI) or 1
             items.append(f"{start}{remaining};t={seconds if seconds < MAX_INTEGER else MAX_INTEGER}")
-        return [constant, ("RateLimit", ", ".join(items))]
+        return [shown, ("RateLimit", ", ".join(items))] if items else []
 
     return write
+
+
+def _write_rate(policy: Policy) -> str:
+    """Return an item of ``RateLimit-Policy``."""
+    quoted, unit, rate = quote_sf_string(policy.name), policy.unit, policy.limit
+    counted = "" if unit == REQUESTS else f";qu={quote_sf_string(unit)}"
+    if unit == CONCURRENT:
+        return f"{quoted};q={rate.capacity}{counted}"
+    return f"{quoted};q={rate.refill_amount}{counted};w={rate.refill_period_seconds}{policy.burst}"
 
 
 def ietf_07(policies: Sequence[Policy]) -> Writer | None:
     """``RateLimit-Policy: 100;w=60`` and ``RateLimit: limit=100, remaining=50, reset=5`` of the tightest policy.
 
-    It knows neither names nor units, so only rates of requests are told, and a client counts ``remaining`` down from
-    ``limit``, so it is never above.
+    It knows neither names nor units, so only rates of requests are told, and others if they have refused. A client
+    counts ``remaining`` down from ``limit``, so it is never above.
     """
-    counted = [policy for policy in policies if policy.unit == REQUESTS]
-    if not counted:
-        return None
-    rates = [f"{p.limit.refill_amount};w={p.limit.refill_period_seconds}{p.burst}" for p in counted]
-    constant = ("RateLimit-Policy", ", ".join(rates))
-    places = [policy.place for policy in counted]
+    rates = [
+        (p.place, p.unit == REQUESTS, f"{p.limit.refill_amount};w={p.limit.refill_period_seconds}{p.burst}")
+        for p in policies
+        if p.unit != CONCURRENT
+    ]
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        view = choose_tightest([views[place] for place in places])
+        refused = wait_ms is not None
+        told = [(place, rate) for place, counted, rate in rates if counted or (refused and views[place].violated)]
+        if not told:
+            return []
+        constant = ("RateLimit-Policy", ", ".join(rate for _, rate in told))
+        view = choose_tightest([views[place] for place, _ in told])
         limit = view.limit.refill_amount
         reset_ms = view.full_in_ms if wait_ms is None or view.retry_in_ms is None else wait_ms
         reset = min(round_up_seconds(reset_ms or 0), MAX_INTEGER)

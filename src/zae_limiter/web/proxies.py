@@ -4,6 +4,10 @@ Every proxy appends the address it was called from to one header, on the right; 
 with the request and may be a lie. So the header is read from the right, only if the peer is a proxy of ours, and only
 as far as our proxies reach. One header is believed and never another one instead: a proxy that writes one passes the
 others on as the client sent them.
+
+A WSGI server may have mixed ``X_Forwarded_For``, which no proxy writes, into ``X-Forwarded-For`` (see `header_names`).
+Where it joins the two, the header is believed only if it has no more values than our proxies write; where it keeps the
+last one, not at all.
 """
 
 from __future__ import annotations
@@ -19,9 +23,12 @@ from ..core.addresses import Address, parse
 from ..core.errors import ValidationError
 from ..core.limit import as_int
 from ..logs import WEB_HEADER_IGNORED, tell
+from .header_names import Mixing
 
 Lines: TypeAlias = Callable[[str], list[str]]
 """Returns the values of a header, one per header line, in order; none if it is absent."""
+FindMixing: TypeAlias = Callable[[str], Mixing]
+"""Returns how far the values of a header may come from headers of other names."""
 
 _MOST_HOPS = 64
 """How many entries of a header are looked at, from the right: nobody has more proxies."""
@@ -51,7 +58,9 @@ class Proxies:
     ``trusted``: how many proxies every request passes (a number), or who they are: addresses, networks, and ``"unix"``
     for a peer on a unix socket. With a number, whoever connects counts as the first of them, so the app must not be
     reachable past them. A network is written without host bits: a slip there would trust strangers. ``header``: the one
-    header in which they say who called them.
+    header in which they say who called them. ``drops_underscores``: a proxy of yours, or the server, drops headers that
+    have underscores in their names, as nginx does by default; it matters for WSGI servers that cannot tell
+    ``X_Forwarded_For`` from ``X-Forwarded-For``.
 
     >>> proxies = Proxies(["10.0.0.0/8"])
     >>> proxies.client("10.0.0.2", {"x-forwarded-for": ["6.6.6.6, 203.0.113.7", "10.0.0.1"]}.__getitem__)
@@ -60,9 +69,11 @@ class Proxies:
 
     trusted: int | Sequence[str] = 0
     header: str = "x-forwarded-for"
+    drops_underscores: bool = False
     _hops: int = field(init=False, repr=False, compare=False)
     _ours: _TrustedHops = field(init=False, repr=False, compare=False)
     _watch: _IgnoredHeaders = field(init=False, repr=False, compare=False)
+    _mixed: _MixedHeaders = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         trusted = _check_trusted(self.trusted)
@@ -70,7 +81,10 @@ class Proxies:
         header = self.header.lower() if isinstance(self.header, str) else ""
         if header not in _READERS:
             raise ValidationError("header", self.header, f"must be one of {', '.join(_READERS)}")
-        derived = {"_hops": hops, "_ours": _TrustedHops(entries), "_watch": _IgnoredHeaders()}
+        if not isinstance(self.drops_underscores, bool):
+            raise ValidationError("drops_underscores", self.drops_underscores, "must be True or False")
+        watches = {"_watch": _IgnoredHeaders(), "_mixed": _MixedHeaders()}
+        derived = {"_hops": hops, "_ours": _TrustedHops(entries), **watches}
         for name, value in {"trusted": trusted, "header": header, **derived}.items():
             object.__setattr__(self, name, value)
 
@@ -84,11 +98,11 @@ class Proxies:
         origin = self.origin(peer, lines)
         return parse(origin) if origin else None
 
-    def origin(self, peer: str | None, lines: Lines) -> str | None:
+    def origin(self, peer: str | None, lines: Lines, find_mixing: FindMixing | None = None) -> str | None:
         """Return where a request comes from: the peer, or the address of the client as our proxies have written it.
 
-        ``peer``: who is connected. ``lines``: returns the lines of a header. An entry that is no address ends the
-        search: the client is then the hop that reported it.
+        ``peer``: who is connected. ``lines``: returns the lines of a header. ``find_mixing``: how far to believe them,
+        on WSGI. An entry that is no address ends the search: the client is then the hop that reported it.
         """
         hops, ours = self._hops, self._ours
         entries = lines(self.header) if hops or (self.trusted and (ours[peer] or ours.is_unix(peer))) else None
@@ -96,6 +110,11 @@ class Proxies:
             if self._watch.due:
                 self._watch.check(peer, lines)
             return peer
+        if find_mixing is not None:
+            mixing = find_mixing(self.header)
+            if mixing is not Mixing.NONE and not (mixing is Mixing.JOINED and self._fits(entries)):
+                self._mixed.warn(self.header, peer)
+                return peer
         nearest = peer
         for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
             is_ours = ours[entry]
@@ -105,6 +124,13 @@ class Proxies:
             if not (hops or is_ours):
                 break
         return nearest
+
+    def _fits(self, lines: list[str]) -> bool:
+        """Return whether a header has as many values as our proxies write: one each, and the first is the client's."""
+        values = list(islice(_READERS[self.header](lines), _MOST_HOPS + 1))
+        if self._hops:
+            return len(values) == self._hops
+        return len(values) <= _MOST_HOPS and all(map(self._ours.__getitem__, values[:-1]))
 
 
 class _TrustedHops(dict[str | None, bool | None]):
@@ -162,6 +188,29 @@ class _IgnoredHeaders:
             "yours that writes this header, set proxies=Proxies(%s, header=%r)."
         )
         tell(WEB_HEADER_IGNORED, message, header, peer, advice, header, zae_header=header, zae_peer=peer)
+
+
+class _MixedHeaders:
+    """Warns once of a header that is not believed because the server may have mixed another one into it."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due = [True]
+
+    def warn(self, header: str, peer: str | None) -> None:
+        """Warn, unless that has been done."""
+        try:
+            self._due.pop()
+        except IndexError:
+            return
+        message = (
+            "The header %s from the proxy %r is not believed: this WSGI server may have mixed %s, which clients can "
+            "send, into it. The proxy counts as the client. If your proxies or the server drop headers that have "
+            "underscores in their names, set Proxies(..., drops_underscores=True)."
+        )
+        misspelt = header.replace("-", "_")
+        tell(WEB_HEADER_IGNORED, message, header, peer, misspelt, zae_header=header, zae_peer=peer)
 
 
 def _check_trusted(trusted: object) -> int | tuple[str, ...]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..core.addresses import Address, parse
+from .header_names import Mixing, find_mixing, read_lines
 from .paths import Paths, Prefixes
 
 if TYPE_CHECKING:
@@ -28,13 +29,20 @@ def encode_name(name: str) -> bytes:
 class Request(ABC):
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
-    _paths: Paths | None = None
     _origin: str | None = _UNKNOWN
+    _shown = False
 
-    def __init__(self, raw: MutableMapping[str, Any], proxies: Proxies, prefixes: Prefixes = _NO_PREFIXES) -> None:
+    def __init__(
+        self,
+        raw: MutableMapping[str, Any],
+        proxies: Proxies,
+        prefixes: Prefixes = _NO_PREFIXES,
+        paths: Paths | None = None,
+    ) -> None:
         self.raw: MutableMapping[str, Any] = raw
         self.proxies: Proxies = proxies
         self._prefixes = prefixes
+        self._paths = paths
 
     @property
     @abstractmethod
@@ -48,8 +56,21 @@ class Request(ABC):
 
     @property
     def path(self) -> str:
-        """The route path, decoded, without the prefix that the app is mounted under."""
+        """The route path, decoded, without the prefix that the app is mounted under.
+
+        Where frameworks read a path differently it is normalised: without empty segments, dot segments resolved.
+        """
+        self._shown = True
         return self.paths.main
+
+    def respell(self, path: str) -> Request:
+        """Return this request as if it had come with ``path``."""
+        return type(self)(self.raw, self.proxies, self._prefixes, Paths(path))
+
+    @property
+    def has_shown_path(self) -> bool:
+        """Whether somebody has asked for `path`."""
+        return self._shown
 
     @property
     def paths(self) -> Paths:
@@ -75,6 +96,10 @@ class Request(ABC):
         lines = self.lines(name)
         return ", ".join(lines) if lines else None
 
+    def mixing(self, name: str) -> Mixing:
+        """Return how far `lines` may hold values that were sent under a name like ``name``, with underscores in it."""
+        return Mixing.NONE
+
     @property
     @abstractmethod
     def user(self) -> str | None:
@@ -84,7 +109,7 @@ class Request(ABC):
     def origin(self) -> str | None:
         """The origin as text: the peer, or what the trusted proxies say."""
         if self._origin is _UNKNOWN:
-            self._origin = self.proxies.origin(self.peer, self.lines)
+            self._origin = self.proxies.origin(self.peer, self.lines, self.mixing)
         return self._origin
 
     @property
@@ -133,6 +158,11 @@ class AsgiRequest(Request):
         return None
 
 
+def _drop_invalid(path: str) -> str:
+    """Return a path without what is not UTF-8."""
+    return path.encode("latin-1", "ignore").decode("utf-8", "ignore")
+
+
 class WsgiRequest(Request):
     """A request from a WSGI environment."""
 
@@ -150,13 +180,18 @@ class WsgiRequest(Request):
         return path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
 
     def _read_paths(self) -> Paths:
-        return self._prefixes.read_environ(self.full_path)
+        """Read a path that is not UTF-8 in each way in which apps decode it: some drop the bytes that are wrong."""
+        path: str = self.raw.get("PATH_INFO", "")
+        decoded = self.full_path
+        more = () if path.isascii() or "\ufffd" not in decoded else (_drop_invalid(path), path)
+        return self._prefixes.read_environ(decoded, more)
 
     def lines(self, name: str) -> list[str]:
-        """Return the value of the header ``name`` as one line: a WSGI server joins several with commas."""
-        upper = name.upper().replace("-", "_")
-        value = self.raw.get(upper if upper in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{upper}")
-        return [] if value is None else [value]
+        """Return the values of the header ``name``, in one line unless the server shows the lines."""
+        return read_lines(self.raw, name.lower())
+
+    def mixing(self, name: str) -> Mixing:
+        return Mixing.NONE if "-" not in name or self.proxies.drops_underscores else find_mixing(self.raw)
 
     @property
     def user(self) -> str | None:

@@ -114,9 +114,9 @@ class RequestLeases:
             self._refundable = (*self._refundable, (lease, rule))
         refusal = self.refusal
         if refusal is not None:
-            cost = lease.consumed
-            for _ in range(1, refusal.looked_up):  # as much again for each key that was looked up, but the first
-                lease.adjust_nowait(cost)
+            slots = {status.limit_name for status in lease.statuses if status.limit.is_concurrency}
+            times = max(1, refusal.looked_up)  # as much for each key that was looked up
+            lease.settle_nowait({name: used * times for name, used in lease.consumed.items() if name not in slots})
             raise refusal
         # The response is done: from here on every change of the lease is a write of its own.
         if self._settled and not lease.try_exit(final=False):
@@ -180,7 +180,7 @@ class RequestLeases:
     async def settle(self, *, refused: bool = False) -> None:
         """Settle every lease, once; ``refused`` gives everything back. The answer is out: errors are only logged.
 
-        A lease can still be adjusted afterwards, with a write of its own: a handler cannot see when the response is
+        A lease can still be settled afterwards, with a write of its own: a handler cannot see when the response is
         done. A background task comes after it, a generator whose client has gone is ended by the event loop at some
         time, and a WSGI server closes a body after its last chunk.
         """
@@ -233,7 +233,7 @@ def find_leases(request: Any) -> RequestLeases:
 
 
 def lease_of(request: Any) -> Any:
-    """Return the lease of a request, to adjust: a `Lease` on ASGI, a `SyncLease` on WSGI.
+    """Return the lease of a request, to settle: a `Lease` on ASGI, a `SyncLease` on WSGI.
 
     ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework. Where several leases were
     taken it is the last one. Raises `ValidationError` where none was taken.

@@ -12,12 +12,14 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, seconds, whole
 from .keys import Identity, by_ip, to_identity
+from .paths import is_plain, list_loose
 from .request import Request
 from .templates import Template
 
@@ -32,11 +34,15 @@ if TYPE_CHECKING:
     AnyLimiter: TypeAlias = RateLimiter | SyncRateLimiter
 
 Cost: TypeAlias = int | Mapping[str, int]
+Match: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str | None] | None]
 FAILURES = (401, 403, 500)
 """The statuses of failures unless a rule says otherwise; an exception without an answer counts as 500."""
 STORED_LIMITS = ("rpm",)
 """The limits that a plain number counts for where the limits are stored."""
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9_./-]")
+_LONGEST_NAME = 119
+"""The longest default name in characters, without a hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,10 @@ class Rule:
     ``match``: a path template (``/v1/items/{id}``, ``/v1/*``), several of them, or a callable; None is every path.
     ``methods``: such as ``["POST"]``; ``GET`` includes ``HEAD``. ``key``: whose tokens (`by_ip` unless said
     otherwise); a callable of yours may return an entity id. ``resource``: what the tokens are for; by default a name
-    made from ``match``. ``limits``: else the stored ones. ``cost``: a number, which counts for every limit of requests
-    (``rpm`` where limits are stored), or amounts by limit; or a callable. ``exempt``: no limit. ``refund``: statuses
-    whose answers cost nothing, such as ``(502, 503)``; an exception that the app does not answer counts as 500.
-    ``max_wait``: how many seconds a request may wait for its tokens, or for a slot, before it is refused.
+    made from ``match`` and ``methods``. ``limits``: else the stored ones. ``cost``: a number, which counts for every
+    limit of requests (``rpm`` where limits are stored), or amounts by limit; or a callable. ``exempt``: no limit.
+    ``refund``: statuses whose answers cost nothing, such as ``(502, 503)``; an exception that the app does not answer
+    counts as 500. ``max_wait``: how many seconds a request may wait for its tokens, or a slot, before it is refused.
 
     Of every concurrency limit a request takes one slot, whatever its cost, and holds it until the response is done.
 
@@ -59,10 +65,10 @@ class Rule:
     slot while a request runs.
 
     >>> Rule("/v1/items/{id}", methods=["POST"], limits=[Limit.per_minute("rpm", 60)]).resource_name
-    'http/v1/items/id'
+    'http:post/v1/items/id'
     """
 
-    match: str | Sequence[str] | Callable[[Request], bool | Awaitable[bool]] | None = None
+    match: str | Sequence[str] | Match | None = None
     _: KW_ONLY
     methods: Sequence[str] | None = None
     key: Key | None = None
@@ -130,10 +136,16 @@ class Rule:
             return self.resource
         templates = self.templates()
         start = "http" if self.count == "requests" else "failures"
+        if self.methods is not None:
+            start = f"{start}:{'-'.join(sorted({verb.lower() for verb in self.methods}))}"
         if not templates:
             return start
-        plain = re.sub(r"[^A-Za-z0-9_./-]", "-", re.sub(r":path\}|[{}*]", "", templates[0].text))
-        return f"{start}{plain.rstrip('/-')}"[:128]
+        text = templates[0].text
+        plain = re.sub(r":[a-z]+\}|[{}*]", "", text)
+        name = f"{start}{re.sub(_UNNAMEABLE, '-', plain).rstrip('/-')}"
+        if _UNNAMEABLE.search(plain) or len(name) > _LONGEST_NAME:  # a name that says less than the template does
+            return f"{name[:_LONGEST_NAME]}:{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        return f"{name}/" if text == "/" else name
 
 
 def check_key(key: object) -> None:
@@ -175,6 +187,21 @@ def check_cost(cost: object) -> Cost:
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
 
 
+class _Answers:
+    """The answers of a callable about spellings, to be matched as a template is."""
+
+    def __init__(self, said: Mapping[str, bool]) -> None:
+        self._said = said
+
+    def matches_exactly(self, text: str) -> bool:
+        """Return whether the callable wants ``text`` itself."""
+        return self._said.get(text, False)
+
+    def matches_loosely(self, text: str) -> bool:
+        """Return whether the callable wants something that some framework could take ``text`` for."""
+        return any(self._said.get(spelt, False) for spelt in (text, *list_loose(text)))
+
+
 class Matcher:
     """Matches the texts of one request with rules; each text belongs to the first rule that matches it."""
 
@@ -191,20 +218,29 @@ class Matcher:
         """Whether there is no text left."""
         return not (self._open or self._astray)
 
-    def limit(self, templates: Sequence[Template]) -> bool:
-        """Take the texts that match; return whether there are any, or whether the request is astray."""
+    def list_open(self) -> list[str]:
+        """Return the texts that no rule has taken."""
+        return list(self._open)
+
+    def limit(self, templates: Sequence[Template | _Answers]) -> bool:
+        """Take the texts that match; return whether there are any, or whether the request is astray.
+
+        A callable takes no text that frameworks read differently: it knows nothing of their ways.
+        """
         found = self._astray
         for text, untouched in tuple(self._open.items()):
             loosely = [template for template in templates if template.matches_loosely(text)]
-            if any(template.matches_exactly(text) for template in loosely):
-                del self._open[text]
+            exactly = [template for template in loosely if template.matches_exactly(text)]
+            if exactly:
                 found = True
+                if is_plain(text) or any(isinstance(template, Template) for template in exactly):
+                    del self._open[text]
             elif loosely and untouched:
                 self._open[text] = False
                 found = True
         return found
 
-    def exempt(self, templates: Sequence[Template]) -> bool:
+    def exempt(self, templates: Sequence[Template | _Answers]) -> bool:
         """Take the main text of a plain request if it matches exactly, and return whether it does.
 
         Whoever spells it otherwise is limited.
@@ -260,11 +296,23 @@ class BoundRule:
         templates, match = self._templates, self.rule.match
         if templates is not None:
             return matcher.exempt(templates) if self.rule.exempt else matcher.limit(templates)
-        fits = match(request) if callable(match) else True
-        return self._fits_later(fits, matcher) if inspect.isawaitable(fits) else bool(fits) and matcher.take_rest()
+        return self._ask(match, request, matcher) if callable(match) else matcher.take_rest()
 
-    async def _fits_later(self, fits: Awaitable[bool], matcher: Matcher) -> bool:
-        return bool(await fits) and matcher.take_rest()
+    async def _ask(self, match: Match, request: Request, matcher: Matcher) -> bool:
+        """Return whether a callable says that the rule is for the request.
+
+        One that looks at the path is asked about every spelling, as a template would be matched with it.
+        """
+        asked = request.respell(request.paths.main)
+        said = {request.paths.main: bool(await _wait_for(match(asked)))}
+        if not asked.has_shown_path:
+            return said[request.paths.main] and matcher.take_rest()
+        for text in (request.paths.main,) if self.rule.exempt else matcher.list_open():
+            for spelt in (text, *list_loose(text)):
+                if not (spelt in said or said.get(text)):
+                    said[spelt] = bool(await _wait_for(match(request.respell(spelt))))
+        answers = _Answers(said)
+        return matcher.exempt([answers]) if self.rule.exempt else matcher.limit([answers])
 
     def make_lease(self, request: Request) -> AnyLease | Awaitable[AnyLease]:
         """Return the lease that the request needs, not yet entered; an awaitable where the rule has to wait for it.

@@ -2,7 +2,8 @@
 
 When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
 can still answer otherwise. The end of the body settles and frees slots: the last byte of its ``Content-Length``, else
-the end of its chunks; or the server's ``close()`` where it was not read to its end.
+the end of its chunks; or the server's ``close()`` where it was not read to its end. With ``free_slots="after"`` it is
+always the end of the chunks, when the server has taken the last one and asks for more.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Exchange:
             self.begin()
         if self._length is not None:
             self._length -= len(chunk)
-            if self._length <= 0:
+            if self._length <= 0 and not self._middleware.frees_late:
                 self.settle()
 
     def settle(self) -> None:

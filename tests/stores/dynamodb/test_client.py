@@ -20,7 +20,7 @@ import pytest
 from tests.support.modes import MODES
 from tests.support.paths import CERTIFICATE
 from tests.support.scripted_server import CLOSE, FORMS, HANG, Driven, ScriptedServer, Step, driven, isolate, reply
-from zae_limiter import RateLimiterUnavailable
+from zae_limiter import ConfigurationError, RateLimiterUnavailable
 from zae_limiter.runtime import blocking
 from zae_limiter.stores import pools
 from zae_limiter.stores.dynamodb.client import open_client
@@ -288,7 +288,7 @@ def test_tls_and_its_distrust(mode: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with ScriptedServer(tls=True) as server:
         with driven(mode, server.url) as subject:
-            with pytest.raises(RateLimiterUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
                 subject.call("UpdateItem")
             assert not server.seen
         monkeypatch.setenv("AWS_CA_BUNDLE", str(CERTIFICATE))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted_server import isolate
-from zae_limiter import ValidationError
+from zae_limiter import ConfigurationError, ValidationError
 from zae_limiter.stores.dynamodb.credentials import open_session
 from zae_limiter.stores.dynamodb.settings import Settings, resolve
 
@@ -134,7 +134,7 @@ def test_hosts(url: str, host: str, local: bool) -> None:
 
 def test_a_bundle_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", "/does/not/exist.pem")
-    with pytest.raises(ValidationError, match="ca_bundle"):
+    with pytest.raises(ConfigurationError, match="ca_bundle"):
         found("eu-west-1")
 
 

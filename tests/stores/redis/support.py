@@ -117,6 +117,11 @@ def expires_at(server: Endpoint, key: str) -> int | None:
 class Scripted:
     """A server that lets anybody in and then answers every request with the same bytes."""
 
+    ends = False
+    """Whether it closes the connection after an answer."""
+    slots: bytes | None = None
+    """The answer to CLUSTER SLOTS, if that is another one."""
+
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
         self.asked: list[str] = []
@@ -124,9 +129,19 @@ class Scripted:
         self._open: list[socket.socket] = []
 
     @property
-    def url(self) -> str:
+    def connections(self) -> int:
+        """How many there have been."""
+        return len(self._open)
+
+    @property
+    def port(self) -> int:
         """Where it listens."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as a single server."""
+        return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:
         self._listener = ports.listener()
@@ -160,10 +175,13 @@ class Scripted:
             while data := connection.recv(65536):
                 for request in frames.feed(data):
                     name = command_name(request)
-                    introduction = name in ("client", "select", "auth", "hello")
+                    introduction = name in ("client", "select", "auth", "hello", "info")
                     if not introduction:
                         self.asked.append(name)
-                    connection.sendall(b"+OK\r\n" if introduction else self.answer)
+                    answer = self.slots if name == "cluster" and self.slots else self.answer
+                    connection.sendall(b"+OK\r\n" if introduction else answer)
+                    if self.ends and not introduction and answer is self.answer:
+                        return
 
 
 def in_a_fork(work: Callable[[], object]) -> bool:

@@ -226,7 +226,7 @@ async def look(limiter: RateLimiter) -> None:
 async def forget(limiter: RateLimiter) -> None:
     """Whatever was set goes again."""
     await limiter.reset_bucket("key", RESOURCE)
-    assert await limiter.get_buckets("key") == []
+    assert all(state.tokens_milli >= state.capacity_milli for state in await limiter.get_buckets("key"))
     await limiter.delete_limits("org")
     await limiter.delete_resource_defaults(RESOURCE)
     assert await limiter.get_resource_defaults(RESOURCE) == []

@@ -23,10 +23,10 @@ from zae_limiter import RateLimiter, RateLimiterClosedError, RateLimiterUnavaila
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.stores.outcomes import NotSent
 from zae_limiter.stores.redis import pipeline
-from zae_limiter.stores.redis.nodes import AsyncWire
 from zae_limiter.stores.redis.resp import pack
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
+from zae_limiter.stores.redis.wires import AsyncWire
 
 MANY = 20
 

@@ -20,7 +20,7 @@ from tests.support.redis.server import Server
 from tests.support.waiting import until
 from zae_limiter import AccessDeniedError, InfrastructureError, RateLimiter, RateLimiterUnavailable
 from zae_limiter.records.algebra import ABSENT, Committed, Key, Query, Write
-from zae_limiter.stores.redis.nodes import BlockingPool
+from zae_limiter.stores.redis.wires import BlockingPool
 
 ONE, TWO, THREE = (Key("p", f"#{number}") for number in (1, 2, 3))
 

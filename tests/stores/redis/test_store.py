@@ -124,7 +124,8 @@ def test_the_first_acquire_of_a_fresh_client_is_three_script_calls(mode: Driven,
     mode.run(use(mode.limiter(server.url)))
     stats = asked(server)
     assert stats["evalsha"] == 3, "namespace; config and bucket; the acquire itself"
-    assert stats.keys() == {"evalsha", "get", "set"}
+    assert stats.keys() == {"evalsha", "get", "set", "info"}
+    assert stats["info"] == 1, "the greeting of the first connection"
 
 
 def test_a_new_bucket_is_two_script_calls(mode: Driven, server: Server) -> None:

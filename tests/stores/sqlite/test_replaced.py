@@ -108,5 +108,7 @@ def test_a_directory_that_is_gone_is_an_outage(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(RateLimiterUnavailable):
                 take(limiter, limits=RPM)
+        with limiter.acquire("key", "gpt-4", {"rpm": 1}, RPM, on_unavailable="allow") as lease:
+            assert lease.degraded
         folder.mkdir()
         assert take(limiter, limits=RPM) == 9

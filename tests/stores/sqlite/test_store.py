@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from zae_limiter import (
+    ConfigurationError,
     CorruptRecordError,
     IncompatibleSchemaError,
     Limit,
@@ -202,7 +204,7 @@ def newer(path: Path) -> None:
         (lambda path: path.write_bytes(b"These are my letters. " * 500), CorruptRecordError, "not a SQLite database"),
         (foreign, IncompatibleSchemaError, "belongs to another program"),
         (newer, IncompatibleSchemaError, "Upgrade"),
-        (lambda path: path.mkdir(), RateLimiterUnavailable, "cannot be opened"),
+        (lambda path: path.mkdir(), ConfigurationError, "cannot be opened"),
     ],
     ids=["damaged", "not a database", "another program's", "newer layout", "directory"],
 )
@@ -224,11 +226,33 @@ def test_a_file_that_is_not_ours_to_use(
     assert before is None or path.read_bytes() == before
 
 
+def test_a_missing_directory_is_a_wrong_path_that_no_policy_covers(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("no/such/dir", "file"):
+        path = tmp_path / folder / "limits.db"
+        words = f"there is no directory '{path.parent}'; create it, or correct the path"
+        with SyncRateLimiter(f"sqlite:///{path}", on_unavailable="allow") as limiter:
+            for _ in range(10):
+                with pytest.raises(ConfigurationError, match=re.escape(words)):
+                    acquired(limiter)
+        with pytest.raises(ConfigurationError, match=re.escape(words)):
+            SyncRepository.open(url=f"sqlite:///{path}")
+
+
+async def test_async_clients_are_not_granted_anything_in_a_missing_directory(tmp_path: Path) -> None:
+    limiter = RateLimiter(f"sqlite:///{tmp_path}/missing/limits.db", on_unavailable="allow")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="there is no directory"):
+            async with limiter.acquire("key", "gpt-4", {"rpm": 1}, NEVER_REFILLED):
+                pass
+    await limiter.close()
+
+
 def test_a_missing_directory_may_come_later(tmp_path: Path) -> None:
     path = tmp_path / "data" / "limits.db"
     with SyncRateLimiter(f"sqlite:///{path}") as limiter:
         assert not limiter.is_available()
-        with pytest.raises(RateLimiterUnavailable, match="does the directory exist"):
+        with pytest.raises(ConfigurationError, match="there is no directory"):
             acquired(limiter)
         path.parent.mkdir()
         assert acquired(limiter) == 99

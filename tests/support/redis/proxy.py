@@ -38,7 +38,8 @@ class Link:
 class Proxy:
     """Stands in front of one server. Every request is taken to have one answer, so it is not for publish/subscribe."""
 
-    def __init__(self, target: Endpoint, *, tls: bool = False) -> None:
+    def __init__(self, target: Endpoint, *, tls: bool = False, asks_certificate: bool = False, port: int = 0) -> None:
+        self._wanted_port = port
         self.target = target
         self.commands: Counter[str] = Counter()
         self.accepted = 0
@@ -46,6 +47,9 @@ class Proxy:
         if tls:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(CERTIFICATE)
+        if self._tls is not None and asks_certificate:
+            self._tls.load_verify_locations(CERTIFICATE)
+            self._tls.verify_mode = ssl.CERT_REQUIRED
         self._links: set[Link] = set()
         self._refusing = False
         self._holding = False
@@ -65,7 +69,7 @@ class Proxy:
         return sum(len(link.held) for link in list(self._links))
 
     def __enter__(self) -> Self:
-        self._listener = ports.listener()
+        self._listener = ports.listener(self._wanted_port)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'rediss' if self._tls else 'redis'}://127.0.0.1:{self.port}/0"
         self._thread.start()

@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Coroutine, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from hypercorn.asyncio import serve
 from hypercorn.config import Config as HypercornConfig
@@ -23,8 +23,8 @@ def uvicorn(app: App) -> Iterator[int]:
     """A port on which uvicorn serves ``app``."""
     config = UvicornConfig(app, lifespan="on", log_config=None, access_log=False, proxy_headers=False)
     server = UvicornServer(config)
-    listener, port = _listener()
-    with _running(server.serve(sockets=[listener])):
+    listener, port = listen()
+    with running(server.serve(sockets=[listener])):
         try:
             yield port
         finally:
@@ -32,11 +32,11 @@ def uvicorn(app: App) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def hypercorn(app: App) -> Iterator[int]:
+def hypercorn(app: App, mode: Literal["asgi", "wsgi"] = "asgi") -> Iterator[int]:
     """A port on which hypercorn serves ``app``, HTTP/2 without TLS included."""
     config = HypercornConfig()
     config.errorlog = logging.getLogger("hypercorn.error")
-    listener, port = _listener()
+    listener, port = listen()
     config.bind = [f"fd://{listener.detach()}"]
     over = threading.Event()
 
@@ -44,21 +44,21 @@ def hypercorn(app: App) -> Iterator[int]:
         while not over.is_set():  # noqa: ASYNC110  # an asyncio.Event cannot be set from another thread
             await asyncio.sleep(0.01)
 
-    with _running(serve(app, config, shutdown_trigger=told)):
+    with running(serve(app, config, shutdown_trigger=told, mode=mode)):
         try:
             yield port
         finally:
             over.set()
 
 
-def _listener() -> tuple[socket.socket, int]:
+def listen() -> tuple[socket.socket, int]:
     """A socket that takes connections from now on, also while its server is still starting."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     return listener, listener.getsockname()[1]
 
 
 @contextlib.contextmanager
-def _running(work: Coroutine[Any, Any, None]) -> Iterator[None]:
+def running(work: Coroutine[Any, Any, None]) -> Iterator[None]:
     """A coroutine in a thread; at the end it has finished, and what it has raised is raised here."""
     failures: list[BaseException] = []
 

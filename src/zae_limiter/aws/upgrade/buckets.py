@@ -43,7 +43,7 @@ from ...records.level import (
     attribute,
 )
 from ...records.settlement import Charge, settle
-from ...records.slots import merge_slots
+from ...records.slot_moves import merge_slots
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
 from .moves import Move, Old, plan_move, whole_number
@@ -248,7 +248,7 @@ def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], lay
         tokens = held.tokens if held.is_level else held.level(anchor if held.rule.calendar is None else now_ms)
         if tokens > held.rule.capacity:
             image |= policies.convert_credit(held.limit_name, held.rule, tokens - held.rule.capacity, now_ms)
-        values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed, "cr": 0, "hi": 0}
+        values: dict[str, Any] = {"tk": min(tokens, held.rule.capacity), "tc": held.consumed}
         values |= policies.describe_rule(held.rule)
         if overdrawn := sum(
             old.image.get(attribute(held.limit_name, "ov"), 0) for old in olds if is_present(old.image)
@@ -280,7 +280,7 @@ def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
         elif held < rule.capacity:
             owed[name] = rule.capacity - held
     bucket = level_of(*keys.parse_bucket_pk(first.key.pk)[:3], {}, lifetime_ms=1 if TTL in current else 0)
-    write = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0), {}, {}), now_ms).write
+    write = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0)), now_ms).write
     counters = {attribute(name, "tc") for name in owed}
     add = {name: amount for name, amount in write.add.items() if name not in counters}
     return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]
@@ -293,5 +293,4 @@ def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: 
     tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
     stored = (attribute(name, field) for field in ("cp", "ra", "rp", "ca", "ws"))
     same = {attr: old[attr] for attr in stored if attr in old}
-    zeros = {attribute(name, field): 0 for field in ("tc", "cr", "hi")}
-    return {**same, **zeros, attribute(name, "tk"): tokens}
+    return {**same, attribute(name, "tc"): 0, attribute(name, "tk"): tokens}

@@ -24,11 +24,12 @@ LIMIT = "#LIMIT#"
 """The sort keys of limits that are stored one by one begin with it."""
 _PROVISIONER = "#PROVISIONER"
 PRESENT = (
+    keys.ALERT_PREFIX,
     *(keys.META, keys.CONFIG, keys.STATE, keys.VERSION, keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES),
     *(keys.AUDIT_PREFIX, keys.USAGE_PREFIX, keys.ONCE_PREFIX, keys.NAMESPACE_PREFIX, keys.NSID_PREFIX),
 )
 """The sort keys of the present layout begin so."""
-_KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|BUCKET)#(?P<whose>.*)", re.DOTALL)
+_KEY = re.compile(r"(?:(?P<ns>[^/#]+)/)?(?P<kind>ENTITY|RESOURCE|SYSTEM|AUDIT|ALERT|BUCKET)#(?P<whose>.*)", re.DOTALL)
 
 
 def attempt(olds: Sequence[Old], work: Callable[[*Ts], Move | None], *args: *Ts) -> Iterator[Outcome]:
@@ -169,5 +170,6 @@ _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
     "RESOURCE": Partition._read_resource,
     "SYSTEM": Partition._read_system,
     "AUDIT": Partition._read_audit,
+    "ALERT": lambda _: iter(()),  # older layouts have none
     "BUCKET": Partition._read_operations,  # its shards are in several partitions: the runner merges them
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...clock import Clock, SystemClock
+from ...core.urls import show_url
 from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
 from . import scenario
@@ -71,7 +72,7 @@ def _choose_url(shell: Shell, fast: bool) -> str:
     if shell.stack_name is not None:
         raise click.UsageError(f"{embedded}.")
     if not url.startswith(("memory://", "sqlite://")):
-        raise click.UsageError(f"{embedded}, not {url}.")
+        raise click.UsageError(f"{embedded}, not {show_url(url)}.")
     if fast and not url.startswith("memory://"):
         raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     return url

@@ -1,9 +1,9 @@
 """The log of grants and returns, per entity and limit, and its check, without any code of the limiter.
 
 The law: in **every** window that ends with a grant, what was charged, less what was given back, is at most ``capacity +
-rate x length``. A window starts with a grant; windows that start or end elsewhere are no harder to satisfy. What a call
-used beyond its estimate could not be refused, so no window ends with it; from then on it counts as if it had been
-charged with its grant, and later grants must have room beside it: that is what debt means.
+rate x length``. A window starts with a charge; windows that start or end elsewhere are no harder to satisfy. Usage
+beyond an estimate is charged when it is settled. It could not be refused, so no window ends with it, but later grants
+must have room beside it: that is what debt means.
 
 A window is measured from just before its first entry to just after its last, by the caller's clock, and the limit's
 resolution, a thousandth of a token, is allowed for.
@@ -97,40 +97,26 @@ class Ledger:
                 account.log.append(Entry(before_ms, after_ms, call, tokens))
 
 
-@dataclass(slots=True)
-class _Start:
-    """A grant as the start of a window: its instant, and what had been charged before it.
-
-    Its height is that, less what had been refilled by then, times the period, so that it is whole. The window with the
-    largest excess starts where the height is lowest.
-    """
-
-    at_ms: int
-    charged: int
-    lowest: tuple[int, int, int] = (0, 0, 0)
-    """The lowest start until here: its height, its instant, and what had been charged before it."""
-
-
 def examine(limit: Limit, log: Iterable[Entry]) -> Finding | None:
-    """Return the tightest window, or None if nothing was granted."""
+    """Return the tightest window, or None if nothing was granted.
+
+    The height of a window's start is what had been charged before it, less what had been refilled by then, times the
+    period, so that it is whole. Of all windows with the same end, the one with the lowest start has the largest excess.
+    """
     amount, period = limit.refill_amount, limit.refill_period_seconds * 1000
-    starts: list[_Start] = []
-    granted_at: dict[int, int] = {}
-    charged, most, tightest = 0, 0, None
+    calls: set[int] = set()
+    charged, most = 0, 0
+    lowest: tuple[int, int, int] | None = None
+    tightest: Finding | None = None
     for entry in log:
-        place = granted_at.setdefault(entry.call, len(starts))
-        is_grant = place == len(starts)
-        if is_grant:
-            starts.append(_Start(entry.before_ms, charged))
+        start = (charged * period - amount * entry.before_ms, entry.before_ms, charged)
+        if entry.tokens > 0 and (lowest is None or start[0] <= lowest[0]):
+            lowest = start
         charged += entry.tokens
-        first, more = (place, 0) if is_grant else (place + 1, max(0, entry.tokens))
-        before = starts[first - 1].lowest if first else None
-        for start in starts[first:]:  # what was used beyond an estimate counts as if it had been charged with its grant
-            start.charged += more
-            here = (start.charged * period - amount * start.at_ms, start.at_ms, start.charged)
-            start.lowest = before = here if before is None or here[0] <= before[0] else before
-        if is_grant:
-            height, at_ms, charged_before = starts[-1].lowest
+        is_grant = entry.call not in calls
+        calls.add(entry.call)
+        if is_grant and lowest is not None:
+            height, at_ms, charged_before = lowest
             excess = charged * period - amount * entry.after_ms - height - limit.capacity * period
             if tightest is None or excess > most:
                 most, length_ms = excess, entry.after_ms - at_ms

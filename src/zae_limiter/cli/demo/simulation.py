@@ -193,7 +193,7 @@ class Simulation:
             self.ledger.settle(call.number, who, back, before_ms, self._clock.now_ms())
             self._tell(EventKind.FAILED, who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
             return
-        call.lease.adjust(tpm=change)
+        call.lease.settle(tpm=call.used)
         call.open.close()
         self.ledger.settle(call.number, who, {"tpm": change}, before_ms, self._clock.now_ms())
         text = f"used {call.used:,} ({change:+,})"

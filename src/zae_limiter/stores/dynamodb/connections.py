@@ -6,6 +6,7 @@ have seen the request, `Unknown` that it may have been carried out.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import ssl
@@ -14,10 +15,17 @@ import weakref
 from queue import Empty
 from typing import NamedTuple
 
+from ...core.errors import ConfigurationError
 from ..outcomes import NotSent, Unknown
 from ..pools import Pool, Pools
+from ..tls import find_wrong_setting, first_bytes, is_tls
 from .sockets import Sockets, seconds_left
 from .wire import MAX_BODY, Answer, Broken, Reader, connect_bytes
+
+_HTTP = b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+"""A request that every HTTP server answers."""
+_TLS_SHARE = 0.75
+"""The part of the time that a TLS connection has; the rest is for asking a silent server whether it speaks TLS."""
 
 
 class Proxy(NamedTuple):
@@ -80,6 +88,11 @@ class _Connection:
             if answer is not None:
                 return answer, reader.keep_alive and (tls is None or not (tls.pending() or self._incoming.pending))
             await self._sockets.give_way()
+
+    async def ask(self, data: bytes, deadline: float) -> bytes:
+        """Send bytes and return the first that come back."""
+        await self._sockets.send(self._sock, data, deadline)
+        return await self._sockets.receive(self._sock, deadline)
 
     async def secure(self, endpoint: Endpoint, context: ssl.SSLContext, deadline: float) -> None:
         """Speak TLS with the endpoint from here on, through a tunnel if there is a proxy."""
@@ -149,6 +162,8 @@ class Connections:
             except TimeoutError as error:
                 raise Unknown("no answer came in time") from error
             except (OSError, Broken) as error:
+                if endpoint.tls is None and not connection.idle_since:
+                    await self._check_protocol(endpoint, deadline)
                 raise Unknown(str(error) or type(error).__name__) from error
             finally:
                 if again:
@@ -165,21 +180,46 @@ class Connections:
 
     async def _open(self, endpoint: Endpoint, deadline: float) -> _Connection:
         """Open a connection, through the proxy and with TLS if the endpoint has them. Raise `NotSent` if that fails."""
-        deadline = min(deadline, time.monotonic() + self._connect_timeout)
+        now = time.monotonic()
+        until = now + min(deadline - now, self._connect_timeout) * (_TLS_SHARE if endpoint.tls else 1)
         host, port = (endpoint.proxy or endpoint)[:2]
         try:
-            connection = await self._connect(host, port, deadline)
+            connection = await self._connect(host, port, until)
             try:
                 if endpoint.tls is not None:
-                    await connection.secure(endpoint, endpoint.tls, deadline)
+                    await connection.secure(endpoint, endpoint.tls, until)
                 return connection
             except BaseException:
                 connection.close()
                 raise
         except TimeoutError as error:
+            if endpoint.tls is not None:
+                await self._check_protocol(endpoint, deadline)
             raise NotSent(f"no connection to {host}:{port} in time") from error
         except (OSError, Broken, UnicodeError) as error:
+            wrong = find_wrong_setting(error)
+            if wrong is not None:
+                raise _refused_handshake(endpoint, wrong) from error
+            if endpoint.tls is not None and isinstance(error, Broken | ConnectionResetError | ssl.SSLEOFError):
+                await self._check_protocol(endpoint, deadline)
             raise NotSent(f"no connection to {host}:{port}: {str(error) or type(error).__name__}") from error
+
+    async def _check_protocol(self, endpoint: Endpoint, deadline: float) -> None:
+        """Raise `ConfigurationError` if an endpoint that gave no answer speaks TLS and we do not, or the other way."""
+        if endpoint.proxy is not None:
+            return
+        deadline = min(deadline, time.monotonic() + self._connect_timeout)
+        with contextlib.suppress(OSError, UnicodeError):
+            connection = await self._connect(endpoint.host, endpoint.port, deadline)
+            try:
+                answer = await connection.ask(_HTTP if endpoint.tls else first_bytes(endpoint.host), deadline)
+            finally:
+                connection.close()
+            where = f"AWS endpoint {endpoint.host}:{endpoint.port}"
+            if endpoint.tls and answer.startswith(b"HTTP/"):
+                raise ConfigurationError(f"{where} does not speak TLS; write http://", option="endpoint_url")
+            if not endpoint.tls and is_tls(answer):
+                raise ConfigurationError(f"{where} speaks TLS; write https://", option="endpoint_url")
 
     async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
         """Connect to the first address that answers; each gets its share of the time that is left."""
@@ -200,3 +240,12 @@ class Connections:
                 sock.close()
                 raise
         raise failure
+
+
+def _refused_handshake(endpoint: Endpoint, wrong: ssl.SSLError) -> ConfigurationError:
+    """Return the error for an endpoint with which no TLS connection comes about, whatever the time."""
+    where = f"AWS endpoint {endpoint.host}:{endpoint.port}"
+    if "WRONG_VERSION_NUMBER" in str(wrong):
+        return ConfigurationError(f"{where} does not speak TLS; write http:// ({wrong})", option="endpoint_url")
+    reason = "its certificate is not trusted; see AWS_CA_BUNDLE, or ca_bundle in the profile"
+    return ConfigurationError(f"{where}: {reason} ({wrong})", option="ca_bundle")

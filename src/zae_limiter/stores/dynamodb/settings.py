@@ -11,7 +11,8 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ...core.errors import ValidationError
+from ...core.errors import ConfigurationError, ValidationError
+from ...core.urls import show_url
 from .connections import Endpoint, Proxy
 
 _REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -68,7 +69,7 @@ def resolve(region: str | None, endpoint_url: str | None, session: Callable[[], 
 def check_region(region: object) -> str:
     """Return the name of a region. Raise `ValidationError` if it is malformed."""
     if not isinstance(region, str) or not _REGION.fullmatch(region):
-        raise ValidationError("region", region, "is not the name of a region, such as eu-west-1")
+        raise ValidationError("region", show_url(region), "is not the name of a region, such as eu-west-1")
     return region
 
 
@@ -80,8 +81,7 @@ def check_endpoint(url: object) -> SplitResult:
     except ValueError:
         usable = False
     if not usable or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
-        shown = re.sub("//.*@", "//...@", url) if isinstance(url, str) else url
-        raise ValidationError("endpoint_url", shown, "must look like http://localhost:8000 or https://host")
+        raise ValidationError("endpoint_url", show_url(url), "must look like http://localhost:8000 or https://host")
     return parts
 
 
@@ -139,5 +139,5 @@ def _tls_context(session: Any) -> ssl.SSLContext:
         if bundle is None:
             context.load_verify_locations(get_cert_path(True))
     except (OSError, ssl.SSLError) as error:
-        raise ValidationError("ca_bundle", bundle, f"cannot be read: {error}") from error
+        raise ConfigurationError(f"ca_bundle = {bundle!r} cannot be read: {error}", option="ca_bundle") from error
     return context

@@ -9,7 +9,13 @@ import re
 
 from redis import exceptions
 
-from ...core.errors import AccessDeniedError, CorruptRecordError, InfrastructureError, RateLimiterUnavailable
+from ...core.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    CorruptRecordError,
+    InfrastructureError,
+    RateLimiterUnavailable,
+)
 from ..outcomes import Failure, Meaning, Remedy, Unknown
 
 
@@ -19,8 +25,8 @@ def _unavailable(reason: str, remedy: Remedy = Remedy.NONE) -> Meaning:
 
 _MEANINGS = {
     "NOSCRIPT": _unavailable("it does not know the script", Remedy.LOAD),
-    "MOVED": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
-    "ASK": Meaning(InfrastructureError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
+    "MOVED": Meaning(ConfigurationError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
+    "ASK": Meaning(ConfigurationError, Remedy.FOLLOW, "it is a node of a cluster; use redis+cluster://"),
     "READONLY": _unavailable("it is a read-only replica; name the master, or use redis+sentinel://", Remedy.LOCATE),
     "LOADING": _unavailable("it is loading its data", Remedy.LOCATE),
     "MASTERDOWN": _unavailable("it is a replica that has lost its master", Remedy.LOCATE),
@@ -39,10 +45,10 @@ _MEANINGS = {
     ),
     "NOAUTH": Meaning(AccessDeniedError, Remedy.NONE, "it requires a password; write redis://user:password@host"),
     "WRONGPASS": Meaning(AccessDeniedError, Remedy.NONE, "user or password is wrong"),
-    "NOSENTINEL": Meaning(InfrastructureError, Remedy.NONE, "it is not a Sentinel; use redis://"),
-    "NOCLUSTER": Meaning(InfrastructureError, Remedy.NONE, "it is not a cluster node; use redis://"),
-    "UNTRUSTED": Meaning(InfrastructureError, Remedy.NONE, "its certificate is not trusted; see ?ssl_ca_certs="),
-    "NODB": Meaning(InfrastructureError, Remedy.NONE, "it has no such database"),
+    "NOSENTINEL": Meaning(ConfigurationError, Remedy.NONE, "it is not a Sentinel; use redis://"),
+    "NOCLUSTER": Meaning(ConfigurationError, Remedy.NONE, "it is not a cluster node; use redis://"),
+    "UNTRUSTED": Meaning(ConfigurationError, Remedy.NONE, "its certificate is not trusted; see ?ssl_ca_certs="),
+    "NODB": Meaning(ConfigurationError, Remedy.NONE, "it has no such database"),
     "NOCOMMAND": Meaning(
         InfrastructureError, Remedy.NONE, "a command is disabled there; docs/guide/stores/redis.md lists those in use"
     ),
@@ -95,5 +101,5 @@ class Refusal(Failure):
         found = None if code else _ANY.search(text)
         meaning = _MEANINGS.get(found[1] if found else code or "", _unavailable("it refused the command"))
         super().__init__(meaning.error(f"Redis at {where}", text.rstrip("."), error), meaning)
-        self.target = text.rpartition(" ")[2]
+        self.text = text
         self.asking = type(error) is exceptions.AskError or text.startswith("ASK ")  # MovedError is an AskError

@@ -7,17 +7,19 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import RateLimiterUnavailable, quote
+from ...core.errors import InfrastructureError, RateLimiterUnavailable, quote
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
 from .answers import Refusal
 from .nodes import Nodes
 from .resp import Script, pack
 from .settings import Address
+from .shapes import read_redirection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +81,7 @@ class Client:
                     raise _unsent(error) from error
                 asked = None
             except Unknown as error:
+                self.nodes.opener.distrust(address)
                 self.topology.relocate(key, None)
                 message = f"Redis gave no complete answer, so the outcome is unknown: {quote(error)}."
                 raise RateLimiterUnavailable(message, error) from error
@@ -112,6 +115,17 @@ class Client:
                 answers[place] = await self.call(*wanted[place], deadline) if failed else answer
         return answers
 
+    async def ask_masters(self, command: Sequence[Any], deadline: float) -> list[Any]:
+        """Return the answers of all servers that hold keys, without those that give none."""
+        answers = []
+        with contextlib.suppress(InfrastructureError):
+            if not self.topology.masters():
+                await self._locate("", deadline)
+        for address in self.topology.masters():
+            with contextlib.suppress(InfrastructureError, NotSent, Unknown, Refusal):
+                answers.append(await self.nodes.call(address, command, deadline))
+        return answers
+
     def stats(self) -> BackendStats:
         """Return what was counted so far."""
         from ...core.reports import BackendStats
@@ -143,8 +157,7 @@ class Client:
         if refused.remedy is Remedy.LOCATE:
             self.topology.relocate(key, None)
             return None
-        host, _, port = refused.target.rpartition(":")
-        target = Address(host or address.host, int(port))
+        target = read_redirection(refused.text, address.host)
         if refused.asking:
             return target
         self.topology.relocate(key, target)

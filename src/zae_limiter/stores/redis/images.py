@@ -44,7 +44,7 @@ def decode(key: Key, attr: str, value: str) -> Any:
         return value[1:-1]
     try:
         return int(value) if _WHOLE.fullmatch(value) else json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CorruptRecordError(
             f"The record {key.pk} {key.sk} is not a zae-limiter record: it holds {attr[:40]}={value[:40]}. "
             "Delete it; reset_bucket() deletes a bucket."

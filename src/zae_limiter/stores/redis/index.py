@@ -12,11 +12,12 @@ import json
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...core.errors import InfrastructureError
+from ...core.errors import CorruptRecordError, InfrastructureError
 from ...records.algebra import Image, Key, Page, Query, Write
 from ..ranges import index_entry
 from .images import can_change_index
 from .resp import SWEEP, pack_arguments
+from .shapes import read_entries
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -73,7 +74,8 @@ async def _entries(
     """
     count = query.limit + 1 if len(keys) == 1 else 2 * query.limit // len(keys) + 2
     verb, ends = ("ZREVRANGEBYLEX", bounds[::-1]) if query.descending else ("ZRANGEBYLEX", bounds)
-    given = await client.commands([(key, (verb, key, *ends, "LIMIT", 0, count)) for key in keys], deadline)
+    commands = [(key, (verb, key, *ends, "LIMIT", 0, count)) for key in keys]
+    given = [read_entries(told) for told in await client.commands(commands, deadline)]
     found = sorted([entry for entries in given for entry in entries], reverse=query.descending)
     last = [entries[-1] for entries in given if len(entries) == count]
     if last and query.descending:
@@ -87,7 +89,7 @@ async def _records(
     fetch: Fetch, query: Query, head: bytes, entries: list[bytes], deadline: float
 ) -> list[tuple[Key, Image]]:
     """Return the records of some entries without those that are deleted or have moved in the index."""
-    listed = [entry[len(head) :].decode().split("\0") for entry in entries]
+    listed = [_read_entry(query, entry[len(head) :]) for entry in entries]
     keys = [Key(query.pk, sort) if query.gsi is None else Key(*key) for sort, *key in listed]
     rows = zip(listed, keys, await fetch(keys, deadline), strict=True)
     return [
@@ -95,6 +97,20 @@ async def _records(
         for (sort, *_), key, image in rows
         if image is not None and (query.gsi is None or index_entry(query.gsi, image) == (query.pk, sort))
     ]
+
+
+def _read_entry(query: Query, entry: bytes) -> list[str]:
+    """Return the parts of an entry: its sort key, and in an index the record's key. Raise `CorruptRecordError`."""
+    try:
+        parts = entry.decode().split("\0")
+    except UnicodeDecodeError:
+        parts = []
+    if len(parts) == (1 if query.gsi is None else 3):
+        return parts
+    raise CorruptRecordError(
+        f"The index of {query.pk} holds {entry!r:.60}, which is not a zae-limiter entry. Remove it from its sorted "
+        "set, or give this limiter a ?prefix= of its own."
+    )
 
 
 class Sweeper:
@@ -129,7 +145,7 @@ class Sweeper:
         client, layout, expiries = self._client, self._layout, self._layout.expiries[cell]
         due = ("ZRANGEBYSCORE", expiries, "-inf", self._clock.now_ms() // 1000, "LIMIT", 0, BATCH)
         try:
-            members = await client.call(expiries, due, deadline)
+            members = read_entries(await client.call(expiries, due, deadline))
             listed = {member: key for member in members if (key := _parse_member(member)) is not None}
             if len(listed) < len(members):
                 await client.call(expiries, ("ZREM", expiries, *(m for m in members if m not in listed)), deadline)
@@ -137,7 +153,8 @@ class Sweeper:
                 return 0
             keys = (layout.indexes[cell], expiries, *(layout.records[cell] % key for key in listed.values()))
             command = SWEEP.head(len(keys), 1 + len(listed)) + pack_arguments(*keys, self._now(), *listed)
-            return int(await client.run(expiries, command, deadline, SWEEP))
+            swept = await client.run(expiries, command, deadline, SWEEP)
+            return swept if isinstance(swept, int) else 0
         except InfrastructureError:
             return 0
 

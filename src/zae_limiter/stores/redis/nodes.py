@@ -1,195 +1,39 @@
 """Nodes: sending commands to one server, over connections that are opened in time and kept.
 
-redis-py connects, encrypts and logs in; commands and answers go without it from then on, each command once. The two
-wires are all that differs between blocking and async calls.
-
 A failure is one of three kinds: `NotSent` says that the server cannot have seen the command, `Unknown` that it may have
-been carried out, `Refusal` that it was not. The pools raise them, where they know which of them it is.
+been carried out, `Refusal` that it was not. The pools raise the first two, where they know which of them it is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import math
-import socket
-import time
 from functools import partial
-from inspect import signature
-from queue import Empty
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import redis
-import redis.asyncio
-from redis.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
-
-from ..outcomes import NotSent
-from ..pools import Pool, Pools, ThreadSlots
-from .answers import Refusal, no_answer
-from .pipeline import AsyncLink, SharedPool
-from .resp import Reader, pack
+from ..pools import Pools
+from .answers import Refusal
+from .links import LinkOpener
+from .pipeline import SharedPool
+from .resp import pack
+from .wires import BlockingPool, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..pools import OpenLink
     from .settings import Address
-
-_PIECE = 1 << 16
-
-PROTOCOL = 2
-
-_ANONYMOUS: dict[str, Any] = (
-    {"driver_info": None}
-    if "driver_info" in signature(AbstractConnection).parameters
-    else {"lib_name": None, "lib_version": None}
-)
-"""Spares every connection two commands that only tell the name of the library."""
-
-
-class BlockingLink:
-    """A connection that blocks the calling thread."""
-
-    fresh_seconds = 0.25
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._socket: socket.socket = connection._sock
-        self._timeout = 0.0
-        self._reader = Reader()
-        self.idle_since = 0.0
-
-    def usable(self) -> bool:
-        """Return whether there is nothing to read: on an idle connection that would be its end."""
-        try:
-            return not self._connection.can_read(timeout=0)
-        except redis.ConnectionError:
-            return False
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._connection.disconnect()
-
-    def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
-        """Send ``data``, which are ``count`` commands, and wait for all answers, until ``deadline``."""
-        answers: list[Any] = []
-        while len(answers) < count:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if not left <= self._timeout <= left * 1.01:  # to set it is a system call, which most calls spare
-                self._timeout = left * 1.005
-                self._socket.settimeout(self._timeout)
-            if data:
-                self._socket.sendall(data)
-                data = b""
-                continue
-            received = self._socket.recv(_PIECE)
-            if not received:
-                raise ConnectionError("the connection was closed")
-            answers += self._reader.feed(received)
-        return answers
-
-
-class BlockingPool(Pool[BlockingLink]):
-    """The connections of all threads, each used by one call at a time."""
-
-    def __init__(self, limit: int, where: str, open_link: OpenLink[BlockingLink]) -> None:
-        super().__init__(ThreadSlots(limit, f" to {where}"))
-        self._where = where
-        self._open_link = open_link
-
-    async def call(self, data: bytes, count: int, deadline: float) -> list[Any]:
-        """Send ``count`` commands at once and return their answers; an error of the server takes the place of one.
-
-        Raise `NotSent` if there is no connection in time, `Unknown` if there is no answer; the connection is closed
-        then.
-        """
-        try:
-            self.slots.take_now()
-        except Empty:
-            await self.slots.take(deadline - time.monotonic())
-        try:
-            link = self.reuse() or await self._open_link(deadline)
-            if deadline <= time.monotonic():
-                self.keep(link)
-                raise NotSent(f"no time was left to ask {self._where}")
-            try:
-                answers = link.call(data, count, deadline)
-            except BaseException as error:
-                link.close()
-                if isinstance(error, RedisError | OSError):
-                    raise no_answer(self._where, error) from error
-                raise
-            self.keep(link)
-            return answers
-        finally:
-            self.slots.give_back()
-
-
-class BlockingWire:
-    """Blocks the calling thread; all threads share the connections."""
-
-    per_loop = False
-    new_pool = BlockingPool
-
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> BlockingLink:
-        """Connect and log in."""
-        connection = _new_connection(redis, address, login, timeout, socket_timeout=timeout)
-        try:
-            connection.connect()
-        except BaseException:
-            connection.disconnect()
-            raise
-        return BlockingLink(connection)
-
-
-class AsyncWire:
-    """Suspends the running task; serves several loops at once."""
-
-    per_loop = True
-    new_pool = SharedPool
-
-    async def open(self, address: Address, login: dict[str, Any], timeout: float) -> AsyncLink:
-        """Connect and log in."""
-        connection = _new_connection(redis.asyncio, address, login, timeout, socket_timeout=None)
-        try:
-            async with asyncio.timeout(timeout):
-                await connection.connect()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):  # its event loop is closed
-                await connection.disconnect(nowait=True)
-            raise
-        return AsyncLink(connection, str(address))
-
-
-Wire: TypeAlias = BlockingWire | AsyncWire
-
-
-def _new_connection(module: Any, address: Address, login: dict[str, Any], timeout: float, **options: Any) -> Any:
-    """Return a connection of ``module``, which is redis or redis.asyncio, that is not open yet."""
-    if address.port:
-        kind = module.SSLConnection if "ssl_cert_reqs" in login else module.Connection
-        options |= {"host": address.host, "port": address.port, "socket_keepalive": True}
-    else:
-        kind = module.UnixDomainSocketConnection
-        options["path"] = address.host
-    return kind(**options, **login, **_ANONYMOUS, protocol=PROTOCOL, socket_connect_timeout=timeout)
 
 
 class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
     """The connections to the servers that a client talks to under one login, by address; made on first use."""
 
-    def __init__(self, wire: Wire, login: dict[str, Any], *, connect_timeout: float, limit: int) -> None:
+    def __init__(
+        self, wire: Wire, login: dict[str, Any], *, connect_timeout: float, limit: int, backend: str | None = None
+    ) -> None:
+        self.opener = LinkOpener(wire, login, connect_timeout, backend)
         self._wire = wire
-        self._login = login
-        self._connect_timeout = connect_timeout
         self._limit = limit
 
     def __missing__(self, address: Address) -> Pools[BlockingPool | SharedPool]:
-        open_link = partial(_open_link, self._wire, self._login, self._connect_timeout, address)
-        make = partial(self._wire.new_pool, self._limit, str(address), open_link)
+        make = partial(self._wire.new_pool, self._limit, str(address), partial(self.opener.open, address))
         return self.setdefault(address, Pools(self._wire, make))
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
@@ -208,22 +52,3 @@ class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
         """Close the idle connections to one server."""
         if address in self:
             self[address].close()
-
-
-async def _open_link(
-    wire: Wire, login: dict[str, Any], connect_timeout: float, address: Address, deadline: float = math.inf
-) -> Any:
-    """Open a connection. Raise `NotSent` if that fails, `Refusal` if the server does not accept the login."""
-    left = min(deadline - time.monotonic(), connect_timeout)
-    try:
-        if left <= 0:
-            raise TimeoutError
-        return await wire.open(address, login, left)
-    except (TimeoutError, redis.TimeoutError) as error:
-        raise NotSent(f"no connection to {address} in time") from error
-    except (ResponseError, BusyLoadingError, AuthenticationError) as error:
-        raise Refusal(error, str(address)) from error
-    except (RedisError, OSError) as error:
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise Refusal(error, str(address)) from error
-        raise NotSent(f"no connection to {address}: {error}") from error

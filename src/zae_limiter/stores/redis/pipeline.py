@@ -118,6 +118,8 @@ class AsyncLink(asyncio.Protocol):
                     waiting.popleft()
                     if not answer.done():
                         answer.set_result(answer.found)
+            if not (waiting or self._reader.is_between_answers):
+                self.close()  # it sent more than was asked for
         except IndexError:
             self._fail_all("it sent more than was asked for")
         except (InvalidResponse, ConnectionError) as error:
@@ -134,7 +136,7 @@ class AsyncLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the calls under way: no answer will come."""
         self._streams.connection_lost(exc)
-        self._fail_all(str(exc) if exc else "the connection was closed")
+        self._fail_all(str(exc) if exc else "the connection was closed", exc)
         self.on_change(self)
 
     def pause_writing(self) -> None:
@@ -146,10 +148,12 @@ class AsyncLink(asyncio.Protocol):
         self._writable = True
         self.on_change(self)
 
-    def _fail_all(self, reason: str) -> None:
+    def _fail_all(self, reason: str, cause: Exception | None = None) -> None:
         waiting, self._waiting = self._waiting, deque()
         for answer in waiting:
-            answer.fail(no_answer(self._where, reason))
+            error = no_answer(self._where, reason)
+            error.__cause__ = cause
+            answer.fail(error)
         self.close()
 
     def _set_alarm(self, deadline: float) -> None:

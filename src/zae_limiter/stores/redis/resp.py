@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
 _MAX_LINE = 64 * 1024
+MAX_BYTES = 32 * 1024 * 1024
+"""Most bytes of one answer; the largest of ours, a page of records, has a few megabytes."""
+_MAX_ELEMENTS = 1 << 20
+_MAX_DEPTH = 16
+"""How deep arrays may be nested; those of Redis have five levels."""
 _SWAPPED = b"$1\r\n=\r\n"
 """The answer to most calls."""
 _TURNED_AWAY = b"ERR max number of clients reached"
@@ -55,48 +60,95 @@ SWEEP = Script("sweep.lua")
 
 
 class _Incomplete(Exception):
-    """An answer is incomplete; its argument is how many bytes there must be at least."""
+    """An element is incomplete; its argument is the position up to which there must be bytes at least."""
+
+
+class _Opened(int):
+    """The head of an array: as many elements follow."""
 
 
 class Reader:
-    """Parse the answers of a connection from its bytes, in whatever pieces these arrive."""
+    """Parse the answers of a connection from its bytes, in whatever pieces these arrive.
+
+    Every element is parsed once: elements of an array whose rest has not arrived are kept as values.
+    """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self.pieces: list[bytes] = []
+        """The bytes of the element that is incomplete."""
         self._size = 0
         self._needed = 0
+        self.arrays: list[tuple[int, list[Any]]] = []
+        """The arrays that are incomplete, the outermost first: how many elements each has, and those that are there."""
+        self._bytes = 0
+        """The bytes of the incomplete answer that are parsed."""
+        self._elements = 0
+        """How many elements the arrays of the incomplete answer say that they have."""
+
+    @property
+    def is_between_answers(self) -> bool:
+        """Return whether no part of a further answer has arrived."""
+        return not (self.pieces or self.arrays)
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the answers that are complete; an error that the server answers with is a `ResponseError` among them.
 
-        Raise `InvalidResponse` if the bytes are not an answer, `ConnectionError` if the server refuses the connection.
+        Raise `InvalidResponse` if the bytes are not an answer or it is too long, `ConnectionError` if the server
+        refuses the connection.
         """
-        if self._pieces:
-            self._pieces.append(data)
+        if self.pieces:
+            self.pieces.append(data)
             self._size += len(data)
             if self._size < self._needed:
                 return []
-            data = b"".join(self._pieces)
-        elif data == _SWAPPED:
+            data = b"".join(self.pieces)
+        elif data == _SWAPPED and not self.arrays:
             return [b"="]
-        found = []
-        at = 0
+        found: list[Any] = []
+        at = self._needed = 0
         try:
             while at < len(data):
-                value, at = _parse(data, at)
-                found.append(value)
-            self._needed = 0
+                value, after = _parse(data, at)
+                self._add(value, after - at, found)
+                at = after
         except _Incomplete as rest:
             self._needed = rest.args[0] - at
-        except (ValueError, RecursionError) as error:
+            self._check_size(max(self._needed, len(data) - at))
+        except ValueError as error:
             raise InvalidResponse(f"not an answer of Redis: {data[at : at + 40]!r}") from error
-        self._pieces = [data[at:]] if at < len(data) else []
+        self.pieces = [data[at:]] if at < len(data) else []
         self._size = len(data) - at
         return found
 
+    def _add(self, value: Any, size: int, found: list[Any]) -> None:
+        """Add an element of ``size`` bytes to the innermost array, or to the answers that were ``found``."""
+        self._check_size(size)
+        self._bytes += size
+        if type(value) is _Opened:
+            self._elements += value
+            if self._elements > _MAX_ELEMENTS or len(self.arrays) == _MAX_DEPTH:
+                raise InvalidResponse(f"an answer of more than {_MAX_ELEMENTS:,} elements or {_MAX_DEPTH} levels")
+            if value:
+                self.arrays.append((value, []))
+                return
+            value = []
+        while self.arrays:
+            count, values = self.arrays[-1]
+            values.append(value)
+            if len(values) < count:
+                return
+            self.arrays.pop()
+            value = values
+        self._bytes = self._elements = 0
+        found.append(value)
+
+    def _check_size(self, more: int) -> None:
+        if self._bytes + more > MAX_BYTES:
+            raise InvalidResponse(f"an answer of more than {MAX_BYTES:,} bytes")
+
 
 def _parse(data: bytes, at: int) -> tuple[Any, int]:
-    """Return the answer at the position ``at``, and the position behind it. Raise `_Incomplete` or ValueError."""
+    """Return the element at the position ``at``, and the position behind it. Raise `_Incomplete` or ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
         if len(data) - at > _MAX_LINE:
@@ -110,6 +162,8 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
         stop = after + size
         if len(data) < stop + 2:
             raise _Incomplete(stop + 2)
+        if data[stop : stop + 2] != b"\r\n":
+            raise ValueError("a text is longer than its length")
         return data[after:stop], stop + 2
     if kind == _NUMBER:
         return int(line), after
@@ -121,8 +175,5 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
         return ResponseError(line.decode(errors="replace")), after
     if kind != _LIST:
         raise ValueError(kind)
-    values = []
-    for _ in range(int(line)):
-        value, after = _parse(data, after)
-        values.append(value)
-    return values if int(line) >= 0 else None, after
+    count = int(line)
+    return (None if count < 0 else _Opened(count)), after

@@ -10,9 +10,8 @@ import re
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ...core.errors import ValidationError
 from ...records.usage import USAGE_RETENTION_DAYS
-from ..urls import USAGE, mask_part, mask_url, parse_options, split_url
+from ..urls import USAGE, parse_options, quote_part, split_url, url_error
 
 PREFIX = "zae"
 _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
@@ -91,32 +90,30 @@ def parse(url: str) -> Settings:
     scheme = SCHEMES[parts.scheme.lower()]
     given = parse_options(url, parts, _OPTIONS)
     if parts.fragment:
-        raise _invalid(url, "has a fragment; write # in a name or password as %23")
+        raise url_error(url, "has a fragment; write # in a name or password as %23")
     who, at, hosts = parts.netloc.rpartition("@")
     login = _login(url, who if at else "", given)
     tls = _tls(url, scheme, given)
     addresses: tuple[Address, ...]
     if parts.scheme.lower() == "unix":
         if hosts or not parts.path.strip("/"):
-            raise _invalid(url, "needs the path of a socket: unix:///run/redis.sock?db=0")
+            raise url_error(url, "needs the path of a socket: unix:///run/redis.sock?db=0")
         addresses, service, db = (Address(unquote(parts.path), 0),), "", given.pop("db", "0")
     else:
         addresses = tuple(_address(url, scheme, host) for host in hosts.split(","))
         service, db = _path(url, scheme, parts.path, given)
     sentinel_login = {name: given.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     if scheme.kind == "single" and len(addresses) > 1:
-        raise _invalid(url, "has several hosts; use redis+cluster:// or redis+sentinel://")
+        raise url_error(url, "has several hosts; use redis+cluster:// or redis+sentinel://")
     if scheme.kind != "sentinel" and any(sentinel_login.values()):
-        raise _invalid(url, "has sentinel options, which only redis+sentinel:// takes")
+        raise url_error(url, "has sentinel options, which only redis+sentinel:// takes")
     login |= {"db": _database(url, scheme, db), "client_name": given.pop("client_name", None)} | tls
     prefix = given.get("prefix", PREFIX)
     if not _PREFIX.fullmatch(prefix):
-        raise _invalid(url, f"has the prefix {prefix!r}; use 1 to 64 letters, digits, '_', '.', ':', '/' and '-'")
+        raise url_error(
+            url, f"has the prefix {quote_part(url, prefix)}; use 1 to 64 letters, digits, '_', '.', ':', '/' and '-'"
+        )
     return Settings(scheme.kind, addresses, login, sentinel_login | tls, service, **given)
-
-
-def _invalid(url: str, reason: str) -> ValidationError:
-    return ValidationError("url", mask_url(url), reason)
 
 
 def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +121,7 @@ def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
     login = {"username": unquote(name) or None, "password": unquote(secret) or None}
     for field, value in login.items():
         if value and field in given:
-            raise _invalid(url, f"gives the {field} twice; write it once, before the @ or as an option")
+            raise url_error(url, f"gives the {field} twice; write it once, before the @ or as an option")
         login[field] = given.pop(field, value)
     return login
 
@@ -132,9 +129,11 @@ def _login(url: str, who: str, given: dict[str, Any]) -> dict[str, Any]:
 def _tls(url: str, scheme: Scheme, given: dict[str, Any]) -> dict[str, Any]:
     options = {name: given.pop(name) for name in list(given) if name.startswith("ssl_")}
     if options and not scheme.tls:
-        raise _invalid(url, f"has {', '.join(options)} without TLS; use the scheme with ss")
+        raise url_error(url, f"has {', '.join(options)} without TLS; use the scheme with ss")
     if options.get("ssl_cert_reqs", "required") not in ("required", "none"):
-        raise _invalid(url, "option ssl_cert_reqs must be required or none")
+        raise url_error(url, "option ssl_cert_reqs must be required or none")
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise url_error(url, "has ssl_keyfile without ssl_certfile, the certificate of that key")
     if scheme.tls:
         options.setdefault("ssl_cert_reqs", "required")
         options["ssl_check_hostname"] = options["ssl_cert_reqs"] == "required"
@@ -145,9 +144,8 @@ def _address(url: str, scheme: Scheme, text: str) -> Address:
     found = _HOST.fullmatch(text) if text or scheme.kind == "single" else None
     port = int(found["port"] or scheme.port) if found else 0
     if found is None or not 0 < port < 65536:
-        shown = mask_part(text, mask_url(url))
-        reason = f"has no valid host and port in {shown}; write host:{scheme.port}, and / ? # @ in a password as %2F..."
-        raise _invalid(url, reason)
+        reason = f"has no valid host and port; write host:{scheme.port}, and / ? # @ in a password as %2F..."
+        raise url_error(url, reason)
     return Address(unquote(found["host"].strip("[]")) or "localhost", port)
 
 
@@ -157,17 +155,16 @@ def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[s
     service = ""
     if scheme.kind == "sentinel":
         if not words:
-            raise _invalid(url, "needs the name of the master: redis+sentinel://host:26379/mymaster/0")
+            raise url_error(url, "needs the name of the master: redis+sentinel://host:26379/mymaster/0")
         service = words.pop(0)
     if len(words) > 1 or (words and "db" in given):
-        raise _invalid(url, "names more than one database; write it once, as /0 or ?db=0")
+        raise url_error(url, "names more than one database; write it once, as /0 or ?db=0")
     return service, words[0] if words else given.pop("db", "0")
 
 
 def _database(url: str, scheme: Scheme, text: str) -> int:
     if not (text.isdecimal() and text.isascii()) or int(text) > _DATABASES:
-        shown = mask_part(text, mask_url(url))
-        raise _invalid(url, f"has the database {shown}, which must be a number such as 0")
+        raise url_error(url, f"has the database {quote_part(url, text)}, which must be a number such as 0")
     if scheme.kind == "cluster" and int(text):
-        raise _invalid(url, "names a database, but a Redis Cluster has only database 0")
+        raise url_error(url, "names a database, but a Redis Cluster has only database 0")
     return int(text)

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities
@@ -19,9 +19,12 @@ from . import index
 from .client import Client
 from .images import add_tokens, can_change_index, decode_image, plan_swap
 from .layout import CLUSTER_CELLS, Layout
-from .nodes import AsyncWire, BlockingWire, Nodes
+from .links import MEMORY, check_login
+from .nodes import Nodes
 from .resp import COMMIT, SWAP, pack_arguments
+from .shapes import read_eviction_policy, read_time_ms
 from .topology import open_topology
+from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +86,7 @@ class RedisStore:
             return self
         store = self._open_for_threads()
         store.client.counts = self.client.counts
+        store.client.nodes.opener.policies = self.client.nodes.opener.policies
         return store
 
     def now(self) -> str:
@@ -194,6 +198,11 @@ class RedisStore:
         """Return one page of a range."""
         return await index.find(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
 
+    async def find_eviction_policy(self, timeout: float | None = None) -> str | None:
+        """Return the ``maxmemory-policy`` of the servers, several if they differ; None if no server says."""
+        answers = await self.client.ask_masters(MEMORY, self.client.deadline(timeout))
+        return ", ".join(sorted({policy for told in answers if (policy := read_eviction_policy(told))})) or None
+
     def stats(self) -> BackendStats:
         """Return what was called so far."""
         return self.client.stats()
@@ -242,8 +251,7 @@ class RedisStore:
 
     def _learn(self, time_text: str, sent_ms: int) -> None:
         """Learn the server's time from the seconds and microseconds of an answer."""
-        seconds, _, microseconds = time_text.partition(" ")
-        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        now_ms = read_time_ms(time_text)
         self._server_clock.learn(now_ms, now_ms + 1, sent_ms, self._server_clock.host.now_ms())
         self._tell_at = time.monotonic() + _TELL_SECONDS
 
@@ -286,12 +294,19 @@ def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> Co
 def open_redis(
     settings: Settings, *, blocking: bool, host_clock: Clock | None = None, clock: Clock | None = None
 ) -> RedisStore:
-    """Return a store for the deployment that a URL names. Connects at the first call."""
+    """Return a store for the deployment that a URL names. Connects at the first call.
+
+    Raise `ConfigurationError` if a TLS file cannot be used.
+    """
+    check_login(settings.login)
+    settings = settings._replace(connect_timeout=min(settings.connect_timeout, settings.timeout))
     wire = BlockingWire() if blocking else AsyncWire()
-    nodes = Nodes(wire, settings.login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
-    client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
     layout = Layout(settings.prefix, CLUSTER_CELLS if settings.kind == "cluster" else 1)
-    server_clock = ServerClock("Redis", host_clock, (SINGLE if layout.cells == 1 else CLUSTER).name)
+    backend = (SINGLE if layout.cells == 1 else CLUSTER).name
+    limits: dict[str, Any] = {"connect_timeout": settings.connect_timeout, "limit": settings.max_connections}
+    nodes = Nodes(wire, settings.login, **limits, backend=backend)
+    client = Client(nodes, open_topology(settings, nodes, wire), settings.timeout)
+    server_clock = ServerClock("Redis", host_clock, backend)
     store = RedisStore(client, layout, server_clock, clock, settings.usage_retention_days)
     if not blocking:
         store._open_for_threads = partial(open_redis, settings, blocking=True, host_clock=host_clock, clock=clock)

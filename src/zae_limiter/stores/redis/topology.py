@@ -5,20 +5,24 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeVar
 
 from redis.crc import key_slot
 
-from ...core.errors import RateLimiterUnavailable
+from ...core.errors import RateLimiterUnavailable, quote
 from ..outcomes import NotSent, Unknown
 from .answers import Refusal
-from .nodes import Nodes, Wire
+from .nodes import Nodes
 from .settings import Address, Settings
+from .shapes import read_address, read_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    Ranges: TypeAlias = list[tuple[int, int, Address]]
+    from .shapes import Ranges
+    from .wires import Wire
+
+T = TypeVar("T")
 
 
 class Topology:
@@ -30,6 +34,10 @@ class Topology:
 
     movable = True
     master: Address | None = None
+
+    def masters(self) -> list[Address]:
+        """Return the servers that hold keys, as far as they are known."""
+        return [] if self.master is None else [self.master]
 
     def known(self, key: str) -> Address | None:
         """Return the server that holds a key, or None if a server has to be asked for it."""
@@ -70,11 +78,11 @@ class Sentinels(Topology):
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask for the master; the Sentinel that knows it is asked first the next time."""
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-        unknown = f"does not know {self._service!r}"
         sentinels = tuple(self._sentinels)
-        sentinel, told = await _ask(self._nodes, sentinels, command, deadline, "no Sentinel names a master", unknown)
+        problem = "no Sentinel names a master"
+        sentinel, found = await _ask(self._nodes, sentinels, command, deadline, problem, read_address)
         self._sentinels = [sentinel, *(other for other in sentinels if other != sentinel)]
-        self.master = found = _address(told)
+        self.master = found
         return found
 
     def close(self) -> None:
@@ -93,6 +101,10 @@ class Cluster(Topology):
         self._ranges: Ranges = []
         self._moved: dict[int, Address] = {}
 
+    def masters(self) -> list[Address]:
+        """Return the nodes that have slots."""
+        return list(dict.fromkeys(master for _, _, master in self._ranges))
+
     def known(self, key: str) -> Address | None:
         """Return the node that has the key's slot."""
         slot = key_slot(key.encode())
@@ -101,8 +113,7 @@ class Cluster(Topology):
     async def locate(self, key: str, deadline: float) -> Address:
         """Ask a node for all slots."""
         problem = "no node of the cluster answers"
-        address, table = await _ask(self._nodes, self._order, ("CLUSTER", "SLOTS"), deadline, problem)
-        ranges = sorted((first, last, _address(node, address.host)) for first, last, node, *_ in table)
+        address, ranges = await _ask(self._nodes, self._order, ("CLUSTER", "SLOTS"), deadline, problem, read_slots)
         self._ranges, self._moved = ranges, {}
         self._order = list(dict.fromkeys((address, *(master for _, _, master in ranges), *self._seeds)))
         slot = key_slot(key.encode())
@@ -134,32 +145,27 @@ async def _ask(
     command: Sequence[str],
     deadline: float,
     problem: str,
-    unknown: str = "",
-) -> tuple[Address, Any]:
+    read: Callable[[object, str], T],
+) -> tuple[Address, T]:
     """Ask servers in turn until one answers; return it and its answer. Each gets an equal share of the time left.
 
-    Raise `NotSent` with the ``problem`` if none does; ``unknown`` is what an answer of None says.
+    ``read`` takes an answer and the host that gave it. Raise `NotSent` with the ``problem`` if no server answers.
     """
     reasons = []
     for left in range(len(addresses), 0, -1):
         address, now = addresses[-left], time.monotonic()
         try:
             told = await nodes.call(address, command, now + (deadline - now) / left)
+            if told is not None:
+                return address, read(told, address.host)
+            reasons.append(f"{address} does not know {command[-1]!r}")
+        except RateLimiterUnavailable as error:
+            reasons.append(f"{address}: {quote(error)}")
         except (NotSent, Unknown, Refusal) as error:
             if isinstance(error, Refusal) and type(error.error) is not RateLimiterUnavailable:
                 raise  # it is not for lack of a server, so no other can tell
             reasons.append(str(error))
-            continue
-        if told is not None:
-            return address, told
-        reasons.append(f"{address} {unknown}")
     raise NotSent(f"{problem}: {'; '.join(reasons)}")
-
-
-def _address(told: Sequence[bytes | int], asked: str = "") -> Address:
-    """Return an address that a server named; an empty host is that of the server itself."""
-    host = told[0].decode() if isinstance(told[0], bytes) else ""
-    return Address(host or asked, int(told[1]))
 
 
 def open_topology(settings: Settings, nodes: Nodes, wire: Wire) -> Topology:

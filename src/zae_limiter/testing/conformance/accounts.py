@@ -156,7 +156,7 @@ async def usage_is_consumption(harness: Harness, seed: int, steps: int) -> None:
 @check
 async def usage_is_what_was_consumed(harness: Harness) -> None:
     """Grants, settlements, give-backs and debts of two clients, over hours and months, add up to the token."""
-    for seed in range(3):
+    for seed in range(6):
         await usage_is_consumption(harness, seed, 40)
 
 

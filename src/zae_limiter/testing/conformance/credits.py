@@ -11,6 +11,7 @@ from ...core.limit import Limit
 from ...records.instants import iso
 from .check import check, checks_of
 from .expect import raises, same, true
+from .room import new_limiter, new_limiters
 
 if TYPE_CHECKING:
     from ...limiter.limiter import RateLimiter
@@ -99,10 +100,15 @@ class Books:
 class Play:
     """Clients and the books, which must always agree."""
 
-    def __init__(self, harness: Harness, limit: Limit, clients: int = 1) -> None:
+    def __init__(self, harness: Harness, limit: Limit, clients: list[RateLimiter]) -> None:
         self.harness = harness
-        self.clients = [harness.limiter(refusal_ttl=0) for _ in range(clients)]
+        self.clients = clients
         self.books = Books(harness.clock.now_ms(), limit, limit.capacity * 1000)
+
+    @classmethod
+    async def start(cls, harness: Harness, limit: Limit, clients: int = 1) -> Play:
+        """Open as many clients in a namespace of their own."""
+        return cls(harness, limit, await new_limiters(harness, clients, refusal_ttl=0))
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass."""
@@ -127,16 +133,14 @@ class Play:
             async with self.clients[client].acquire("key", "gpt-4", {"tpm": tokens}, priority=priority) as lease:
                 true(fits, f"granted {tokens} of {books}")
                 taken = books.take(tokens * 1000)
-                charged = Books(books.now_ms, books.limit, books.held)
                 left = (books.held + books.credit(books.now_ms)) // 1000
                 same(lease.available, {"tpm": left}, f"what a lease has left of {books}")
                 self.advance(lasts_ms)
                 if fails:
                     raise Deliberate
                 await lease.adjust(tpm=delta)
-            if delta > 0:  # owed by the allowance, as of the charge
-                charged.held -= delta * 1000
-                books.held = charged.level(books.now_ms)
+            if delta > 0:  # owed by the allowance
+                books.held -= delta * 1000
                 books.consumed += delta * 1000
             else:
                 books.give_back(-delta * 1000, taken)
@@ -161,7 +165,7 @@ class Play:
 
 async def play(harness: Harness, limit: Limit, clients: int, seed: int, steps: int) -> None:
     """Compare the limiter with the books at every step of a random walk."""
-    table, chance = Play(harness, limit, clients), Random(seed)
+    table, chance = await Play.start(harness, limit, clients), Random(seed)
     await table.clients[0].set_system_defaults([limit])
     for _ in range(steps):
         client = chance.randrange(clients)
@@ -184,7 +188,7 @@ async def credits_are_spent_after_the_allowance(harness: Harness) -> None:
 @check
 async def several_clients_share_credits(harness: Harness) -> None:
     """Clients that remember an older bucket take neither more nor less."""
-    table = Play(harness, STILL, 2)
+    table = await Play.start(harness, STILL, 2)
     await table.clients[0].set_system_defaults([STILL])
     await table.top_up(0, 50, None)
     for client, tokens, delta in ((0, 10, 0), (1, 80, 0), (0, 120, 0), (1, 10, 20), (0, 1, 0), (1, 0, 20), (0, 25, 0)):
@@ -204,7 +208,7 @@ async def any_history_of_clients_with_credits(harness: Harness) -> None:
 @check
 async def a_floor_is_left_of_both(harness: Harness) -> None:
     """Credit counts towards the floor that a request of a lower priority has to leave."""
-    table = Play(harness, RATE)
+    table = await Play.start(harness, RATE)
     await table.clients[0].set_system_defaults([RATE])
     await table.top_up(0, 50, None)
     for tokens, batch in ((60, False), (30, True), (31, True), (30, True), (1, True), (30, False)):
@@ -215,7 +219,7 @@ async def a_floor_is_left_of_both(harness: Harness) -> None:
 @check
 async def credits_return_before_the_allowance(harness: Harness) -> None:
     """The last spent is returned first, a lot that has expired gets nothing, and debt has to be covered."""
-    table = Play(harness, STILL)
+    table = await Play.start(harness, STILL)
     await table.clients[0].set_system_defaults([STILL])
     await table.top_up(0, 20, 60_000)
     await table.top_up(0, 30, None)
@@ -234,7 +238,7 @@ async def credits_return_before_the_allowance(harness: Harness) -> None:
 @check
 async def a_top_up_is_made_once(harness: Harness) -> None:
     """With the same key, also by somebody else; another request with that key is an error."""
-    limiter, other = harness.limiter(), harness.limiter()
+    limiter, other = await new_limiters(harness, 2)
     await limiter.set_system_defaults([STILL])
     for client in (limiter, other, limiter):
         done = await client.top_up("key", "gpt-4", {"tpm": 50}, idempotency_key="order-7")
@@ -254,7 +258,7 @@ async def a_top_up_is_made_once(harness: Harness) -> None:
 @check
 async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
     """Under default limits a bucket expires when it is full, but not before its credits."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults([Limit.per_second("tpm", 100)])
     await limiter.top_up("other", "gpt-4", {"tpm": 50})
     await limiter.top_up("other", "gpt-4", {"tpm": 5}, expires_at=iso(harness.clock.now_ms() + 60_000))
@@ -273,24 +277,65 @@ async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
 
 
 @check
-async def a_reset_is_not_given_back_to(harness: Harness) -> None:
-    """Give-backs of charges before a reset raise nothing after it; limits that it does not name are left alone."""
-    limiter, other = harness.limiter(), harness.limiter()
+async def a_partial_reset_does_not_void_open_leases(harness: Harness) -> None:
+    """Filling up some limits leaves the others alone, and what open leases give back afterwards still counts."""
+    limiter, other = await new_limiters(harness, 2)
     await limiter.set_system_defaults([STILL, Limit.per_day("rpd", 10)])
     async with limiter.acquire("key", "gpt-4", {"tpm": 80, "rpd": 8}) as lease:
         done = await other.reset_bucket("key", "gpt-4", ["tpm"], idempotency_key="ticket-3")
         same((done.shards, dict(done.amounts)), (1, {"tpm": 80}), "what was filled up")
-        true(await _takes(other, 30), "the bucket is full")
+        true(await _takes(other, 100), "the bucket is full")
         await lease.release(tpm=80, rpd=8)
-    same(await limiter.available("key", "gpt-4"), {"tpm": 70, "rpd": 10}, "it would have been full anyway")
+    same(await limiter.available("key", "gpt-4"), {"tpm": 80, "rpd": 10}, "the give-back counts")
     same(await limiter.reset_bucket("key", "gpt-4", ["tpm"], idempotency_key="ticket-3"), done, "only once")
-    same(await limiter.available("key", "gpt-4"), {"tpm": 70, "rpd": 10}, "nothing happens the second time")
+    same(await limiter.available("key", "gpt-4"), {"tpm": 80, "rpd": 10}, "nothing happens the second time")
+
+
+@check
+async def a_bucket_that_was_reset_is_still_listed(harness: Harness) -> None:
+    """Full, under the limits in force, and without what open leases give back."""
+    limiter, other = harness.limiter(), harness.limiter()
+    day = Limit.per_day("rpd", 10)
+    await limiter.set_system_defaults([STILL, day])
+    async with limiter.acquire("key", "gpt-4", {"tpm": 80, "rpd": 10}) as lease:
+        await limiter.set_system_defaults([STILL.scale(2), day])
+        done = await limiter.reset_bucket("key", "gpt-4")
+        same((done.shards, dict(done.amounts)), (1, {"tpm": 180, "rpd": 10}), "what was filled up")
+        states = await other.get_buckets("key", "gpt-4")
+        same([state.limit_name for state in states], ["rpd", "tpm"], "both limits are listed")
+        same(await limiter.available("key", "gpt-4"), {"rpd": 10, "tpm": 200}, "up to the raised limit")
+        await _takes(limiter, 50)
+        await lease.release(tpm=80, rpd=10)
+    same(await limiter.available("key", "gpt-4"), {"rpd": 10, "tpm": 150}, "an open lease gives nothing back to it")
+
+
+@check
+async def credit_without_a_charge_is_listed(harness: Harness) -> None:
+    """Under the limits in force, and under its name alone where nothing is stored about the limit."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([STILL, Limit.per_day("rpd", 10)])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    for _ in range(2):
+        found = {state.limit_name: state for state in await limiter.get_buckets("key", "gpt-4")}
+        true("tpm" in found, "the limit with the credit is listed")
+        same([lot.tokens_milli for lot in found["tpm"].credits], [50_000], "with its credit")
+        same(found["tpm"].tokens_milli, 100_000, "beside a full allowance")
+        await limiter.available("key", "gpt-4")
+    await _takes(limiter, 120)
+    (state,) = [each for each in await limiter.get_buckets("key", "gpt-4") if each.limit_name == "tpm"]
+    same([lot.tokens_milli for lot in state.credits], [30_000], "what is left of it")
+    same(len(await limiter.get_resource_buckets("gpt-4", "tpm")), 1, "once")
+    await limiter.delete_system_defaults()
+    await limiter.top_up("other", "gpt-4", {"any": 7})
+    (state,) = await limiter.get_buckets("other")
+    same((state.limit_name, state.tokens_milli, state.capacity_milli), ("any", 0, 0), "its limit is not known yet")
+    same([lot.tokens_milli for lot in state.credits], [7_000], "but the credit is")
 
 
 @check
 async def credits_go_with_the_entity(harness: Harness) -> None:
     """Give-backs to credits of a deleted entity do not reach those of its next bucket."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults([STILL])
     await limiter.create_entity("key")
     await limiter.top_up("key", "gpt-4", {"tpm": 50})
@@ -299,6 +344,21 @@ async def credits_go_with_the_entity(harness: Harness) -> None:
         await limiter.top_up("key", "gpt-4", {"tpm": 7})
         await lease.release(tpm=140)
     same(await limiter.available("key", "gpt-4"), {"tpm": 107}, "only the new credit is there")
+
+
+@check
+async def a_deleted_entity_leaves_no_idempotency_keys(harness: Harness) -> None:
+    """An entity that is created again gets its credit, also with a key that the deleted one has used."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([STILL])
+    used = [f"order-{number}" for number in range(60)]
+    for lives in range(2):
+        await limiter.create_entity("key")
+        for key in used if lives == 0 else used[:1] + used[-1:]:
+            await limiter.top_up("key", "gpt-4", {"tpm": 50}, idempotency_key=key)
+        credit = 50 * (60 if lives == 0 else 2)
+        same(await limiter.available("key", "gpt-4"), {"tpm": 100 + credit}, f"after {lives} deletions")
+        await limiter.delete_entity("key")
 
 
 async def _takes(limiter: RateLimiter, tokens: int) -> bool:

@@ -18,6 +18,7 @@ from .traffic import RESOURCE, Boom
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...limiter.amounts import OnError
     from ...limiter.limiter import RateLimiter
     from ...records.algebra import Image
     from ..harness import Harness
@@ -96,8 +97,8 @@ async def never_beyond_the_ceiling(harness: Harness) -> None:
 
 
 @check
-async def late_give_back_is_void(harness: Harness) -> None:
-    """What comes back after the bucket was full without it, and was taken from, would never have fitted: it is void."""
+async def late_give_back_counts(harness: Harness) -> None:
+    """Unused tokens come back in full, however late: also after the bucket was full without them and was emptied."""
     limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
     other = beside(harness, limiter)
     for who in (limiter, other):
@@ -106,42 +107,13 @@ async def late_give_back_is_void(harness: Harness) -> None:
             harness.clock.advance(20)
             await take(who, "key", RESOURCE, [{"tpm": 100}])
             await lease.release(tpm=50)
-        same(await _left(limiter), {"tpm": 0}, "without the lease the hundred would have been all there was")
+        same(await _left(limiter), {"tpm": 50}, "the fifty are back")
         harness.clock.advance(10)
     async with limiter.acquire("key", RESOURCE, {"tpm": 0}) as lease:
         harness.clock.advance_ms(1)
         await take(other, "key", RESOURCE, [{"tpm": 40}])
         await lease.adjust(tpm=10)
-    same(await _left(limiter), {"tpm": 50}, "debt is never void")
-
-
-@check
-async def give_back_after_a_give_back(harness: Harness) -> None:
-    """What others gave back counts too: once the bucket was full by it and was taken from, the rest is void."""
-    for by_another in (False, True):
-        limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
-        other = beside(harness, limiter) if by_another else limiter
-        for entity in ("full", "over"):
-            first = other.acquire(entity, RESOURCE, {"tpm": 50})
-            await first.__aenter__()
-            async with limiter.acquire(entity, RESOURCE, {"tpm": 50}) as lease:
-                await first.release(tpm=50)
-                await first.__aexit__(None, None, None)
-                harness.clock.advance(5 if entity == "full" else 6)
-                await take(other, entity, RESOURCE, [{"tpm": 100}])
-                await lease.release(tpm=50)
-            same(await _left(limiter, entity), {"tpm": 0}, "without both leases the hundred would have been all")
-
-
-@check
-async def give_back_leaves_what_others_took(harness: Harness) -> None:
-    """Had it never been taken, the bucket would have run over before the others came."""
-    limiter = await _limiter(harness, [Limit("tpm", 100, 10, 1)])
-    async with limiter.acquire("key", RESOURCE, {"tpm": 50}) as lease:
-        harness.clock.advance(3)
-        await take(limiter, "key", RESOURCE, [{"tpm": 10}])
-        await lease.release(tpm=50)
-    same(await _left(limiter), {"tpm": 90}, "full when the ten were taken, with or without the fifty")
+    same(await _left(limiter), {"tpm": 50}, "debt counts as well")
 
 
 @check
@@ -193,6 +165,48 @@ async def failure_gives_all_back(harness: Harness) -> None:
 
 
 @check
+async def settle_states_the_usage(harness: Harness) -> None:
+    """What was used replaces the estimate and earlier corrections; later corrections add to it."""
+    limiter = await _limiter(harness)
+    async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+        await lease.adjust(tpm=3_000)
+        await lease.settle(tpm=900)
+        await lease.settle(tpm=1_730, rpm=2)
+        same(lease.consumed, {"rpm": 2, "tpm": 1_730}, "the last word counts")
+    same(await _left(limiter), {"rpm": 58, "tpm": 4_270}, "once, not as a difference")
+    async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 4_000}) as lease:
+        await lease.settle(tpm=120)
+        await lease.adjust(tpm=5)
+    same(await _left(limiter), {"rpm": 57, "tpm": 4_145}, "the rest has come back")
+
+
+@check
+async def failure_is_charged_as_agreed(harness: Harness) -> None:
+    """A body that raises keeps what ``on_error`` says, and what `settle` has named before."""
+    limiter = await _limiter(harness)
+    left = {"rpm": 60, "tpm": 6_000}
+    endings: tuple[tuple[OnError, dict[str, int]], ...] = (
+        ("give_back", {}),
+        ("keep", {"rpm": 1, "tpm": 520}),
+        ({"tpm": 120}, {"tpm": 120}),
+        ({"rpm": 1, "tpm": 700}, {"rpm": 1, "tpm": 700}),
+    )
+    for on_error, kept in endings:
+        with raises(Boom):
+            async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 500}, on_error=on_error) as lease:
+                await lease.adjust(tpm=20)
+                raise Boom
+        left = {name: amount - kept.get(name, 0) for name, amount in left.items()}
+        same(await _left(limiter), left, f"on_error={on_error!r}")
+        with raises(Boom):
+            async with limiter.acquire("key", RESOURCE, {"rpm": 1, "tpm": 500}, on_error=on_error) as lease:
+                await lease.settle(tpm=300)
+                raise Boom
+        left = {"rpm": left["rpm"] - kept.get("rpm", 0), "tpm": left["tpm"] - 300}
+        same(await _left(limiter), left, f"settled, on_error={on_error!r}")
+
+
+@check
 async def consumption_is_counted(harness: Harness) -> None:
     """Each limit counts what was consumed on balance: estimates and adjustments, less what came back."""
     limiter = await _limiter(harness)
@@ -229,7 +243,7 @@ async def over_is_over(harness: Harness) -> None:
     limiter = await _limiter(harness)
     async with limiter.acquire("key", RESOURCE, {"rpm": 1}) as lease:
         pass
-    for verb in (lease.adjust, lease.release, lease.consume):
+    for verb in (lease.settle, lease.adjust, lease.release, lease.consume):
         with raises(LeaseExpiredError, "the block is over"):
             await verb(rpm=1)
     same(await _left(limiter), {"rpm": 59, "tpm": 6_000}, "and changes nothing any more")
@@ -237,14 +251,14 @@ async def over_is_over(harness: Harness) -> None:
 
 @check
 async def waiting(harness: Harness) -> None:
-    """With ``max_wait`` an acquire waits for the promised moment, and is refused at once where that is too late."""
+    """With ``max_wait`` an acquire waits for the promised moment, or to the end: tokens may come back before."""
     limiter = await _limiter(harness)
     await take(limiter, "key", RESOURCE, [{"rpm": 60}])
     start_ms = harness.clock.now_ms()
     with raises(RateLimitExceeded, "a second is not enough for 2 tokens"):
         async with limiter.acquire("key", RESOURCE, {"rpm": 2}, max_wait=1.5):
             pass
-    same(harness.clock.now_ms(), start_ms, "it was refused at once")
+    same(harness.clock.now_ms(), start_ms + 1_500, "it waited to the end")
     async with limiter.acquire("key", RESOURCE, {"rpm": 2}, max_wait=2):
         same(harness.clock.now_ms(), start_ms + 2_000, "it waited as long as it took")
 
@@ -286,9 +300,13 @@ async def default_buckets_expire(harness: Harness) -> None:
     await take(limiter, "key", RESOURCE, [{"tpm": 6_000}])
     harness.clock.advance(15)
     same(await _left(limiter), {"rpm": 60, "tpm": 1_500}, "each charge puts the expiry off")
-    await limiter.set_limits("key", LIMITS)
-    await take(limiter, "key", RESOURCE, [{"rpm": 1}])
-    true(TTL not in await _image(harness, limiter, "key"), "with limits of its own it stays from then on")
+    for own in (LIMITS, [*LIMITS, Limit.per_hour("more", 1)]):
+        await limiter.set_limits("key", own)
+        await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+        true(TTL not in await _image(harness, limiter, "key"), "with limits of its own it stays from then on")
+        await limiter.delete_limits("key")
+        await take(limiter, "key", RESOURCE, [{"rpm": 1}])
+        true(TTL in await _image(harness, limiter, "key"), "and without them it does not")
 
 
 @check
@@ -296,6 +314,7 @@ async def debt_is_not_forgotten(harness: Harness) -> None:
     """A bucket in debt is kept until the debt is paid, whatever else is taken from it meanwhile."""
     limiter = await _limiter(harness)
     kept = _kept_seconds(limiter)
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}, {"rpm": 1}])
     async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
         await lease.adjust(tpm=600_000 + 100 * kept)
     for _ in range(9):
@@ -335,11 +354,10 @@ async def _image(harness: Harness, limiter: RateLimiter, entity_id: str) -> Imag
 
 @check
 async def settled_after_the_bucket_is_gone(harness: Harness) -> None:
-    """A long body whose bucket has expired meanwhile still settles: what the refill has not repaid since is owed."""
+    """A long body whose bucket has expired meanwhile still settles: all that it used beyond the estimate is owed."""
     limiter = await _limiter(harness)
     seconds = 3_600 + _kept_seconds(limiter)
-    owed = 100 * seconds + 5_000
-    for change, tokens in ((7_000, 6_000), (owed, 0), (-500, 6_000)):
+    for change, tokens in ((7_000, -1_000), (90_000, -84_000), (-500, 6_000)):
         async with limiter.acquire(f"key{change}", RESOURCE, {"tpm": 1_000}) as lease:
             await lease.adjust(tpm=change)
             harness.clock.advance(seconds)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ...core.errors import EntityNotFoundError, RateLimitExceeded, ValidationError
+from ...core.errors import EntityNotFoundError, RateLimitExceeded, ResourceDisabled, ValidationError
 from ...core.limit import Limit
 from .check import check, checks_of
 from .expect import raises, same, true
@@ -190,19 +191,21 @@ async def changed_at_once(harness: Harness) -> None:
 @check
 async def limits_come_and_go(harness: Harness) -> None:
     """A limit that is dropped and comes back has refilled as if it had been there, and is not a new one."""
-    limiter = await new_limiter(harness)
     one, other = Limit.per_hour("one", 100), Limit.per_hour("other", 3_600)
-    await limiter.set_limits("key", [one, other])
-    await take(limiter, "key", RESOURCE, [{"one": 10, "other": 3_600}])
-    await limiter.set_limits("key", [one])
-    for _ in range(3):
-        harness.clock.advance(10)
-        await take(limiter, "key", RESOURCE, [{"one": 1}])
-    await limiter.set_limits("key", [one, other])
-    same(await limiter.available("key", RESOURCE), {"one": 87, "other": 30}, "thirty seconds make thirty")
-    await take(limiter, "key", RESOURCE, [{"other": 30}])
-    with raises(RateLimitExceeded, "no more than that"):
-        await take(limiter, "key", RESOURCE, [{"other": 1}])
+    for whose in ("key", None):
+        limiter = await new_limiter(harness)
+        change = partial(limiter.set_limits, whose) if whose else partial(limiter.set_resource_defaults, RESOURCE)
+        await change([one, other])
+        await take(limiter, "key", RESOURCE, [{"one": 10, "other": 3_600}])
+        await change([one])
+        for _ in range(3):
+            harness.clock.advance(10)
+            await take(limiter, "key", RESOURCE, [{"one": 1}])
+        await change([one, other])
+        same(await limiter.available("key", RESOURCE), {"one": 87, "other": 30}, "thirty seconds make thirty")
+        await take(limiter, "key", RESOURCE, [{"other": 30}])
+        with raises(RateLimitExceeded, "no more than that"):
+            await take(limiter, "key", RESOURCE, [{"other": 1}])
 
 
 @check
@@ -217,6 +220,44 @@ async def news_travels_with_the_bucket(harness: Harness) -> None:
     with raises(RateLimitExceeded, "5 are left under the new limit, 75 under the old one"):
         await take(stale, "key", RESOURCE, [{"tpm": 6}])
     await take(stale, "key", RESOURCE, [{"tpm": 5}])
+
+
+@check
+async def changes_count_from_their_instant(harness: Harness) -> None:
+    """Old limits until the change, new ones since, however late a bucket is used, and whether somebody looks at it."""
+    for looks in (False, True):
+        limiter = await new_limiter(harness)
+        fast, slow = Limit.per_second("tpm", 1_000), Limit("tpm", 1_000, 1, 1)
+        await limiter.set_limits("key", [fast])
+        await take(limiter, "key", RESOURCE, [{"tpm": 1_000}])
+        harness.clock.advance_ms(100)
+        await limiter.set_limits("key", [slow])
+        if looks:
+            await limiter.check_availability("key", RESOURCE, {"tpm": 1})
+        harness.clock.advance(60)
+        same(await limiter.available("key", RESOURCE), {"tpm": 160}, "100 ms at the old rate, a minute at the new one")
+        with raises(RateLimitExceeded, "no more than that") as refused:
+            await take(limiter, "key", RESOURCE, [{"tpm": 160}, {"tpm": 2}])
+        same(refused.error.retry_after_seconds, 2.0, "at the new rate")
+
+
+@check
+async def changes_of_an_entity_reach_every_process(harness: Harness) -> None:
+    """A process that has cached the config of an entity follows a change of it with its next write."""
+    limiter = await new_limiter(harness)
+    await limiter.set_limits("key", [Limit.per_hour("tpm", 100)])
+    others = [beside(harness, limiter) for _ in range(2)]
+    for other in others:
+        await take(other, "key", RESOURCE, [{"tpm": 10}])
+    await limiter.set_limits("key", [Limit.per_hour("tpm", 20)])
+    with raises(RateLimitExceeded, "cut to 20"):
+        await take(others[0], "key", RESOURCE, [{"tpm": 20}, {"tpm": 1}])
+    await limiter.disable_entity("key")
+    for other in others:
+        with raises(ResourceDisabled, "nothing is granted any more"):
+            await take(other, "key", RESOURCE, [{"tpm": 0}])
+    await limiter.enable_entity("key")
+    same(await limiter.available("key", RESOURCE), {"tpm": 0}, "the switch has taken nothing, and given nothing")
 
 
 @check

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -72,14 +73,15 @@ async def balances(limiter: RateLimiter, entities: Iterable[str], now_ms: int) -
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A change of a balance in millitokens, positive where they were taken, and the instant it counts from."""
+    """A change of a balance in millitokens, positive if they were taken, and the instant it counts from.
+
+    Only a give-back that raised the level is an entry; one to another bucket or window is not.
+    """
 
     at_ms: int
     milli: int
     granted: bool
     lag_ms: int = 0
-    returned: int = 0
-    """The part of a grant that was given back later, whatever it was worth."""
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Ledger:
         self._check_windows()
 
     def _check_spans(self) -> None:
-        """Check that from any grant to any later one, what was taken less what was worth giving back is within the law.
+        """Check that from any grant to any later one, what was taken less what returns added is within the law.
 
         Debt counts as taken: it is paid before anything else is granted.
         """
@@ -109,16 +111,17 @@ class Ledger:
                     self._within(taken, end.at_ms - begin.at_ms + begin.lag_ms)
 
     def _check_windows(self) -> None:
-        """Check that in any window of instants, what was granted and kept is within the law."""
-        grants = sorted(
-            (entry.at_ms, entry.milli - entry.returned, entry.lag_ms) for entry in self.entries if entry.granted
-        )
-        for first, (begin_ms, _, _) in enumerate(grants):
-            kept = lag_ms = 0
-            for end_ms, milli, lag in grants[first:]:
-                kept += milli
-                lag_ms = max(lag_ms, lag)
-                self._within(kept, end_ms - begin_ms + lag_ms)
+        """Check that in any window of instants, grants less the returns written between them are within the law."""
+        grants = sorted((entry.at_ms, place) for place, entry in enumerate(self.entries) if entry.granted)
+        returned = [0, *accumulate(max(0, -entry.milli) for entry in self.entries)]
+        for first, (begin_ms, place) in enumerate(grants):
+            granted = lag_ms = 0
+            low = high = place
+            for end_ms, place in grants[first:]:
+                low, high = min(low, place), max(high, place)
+                granted += self.entries[place].milli
+                lag_ms = max(lag_ms, self.entries[place].lag_ms)
+                self._within(granted - (returned[high] - returned[low]), end_ms - begin_ms + lag_ms)
 
     def _within(self, taken: int, span_ms: int) -> None:
         """``taken < capacity + rate * span + credits + 1``: over the line by less than the millitoken of its floors."""
@@ -130,107 +133,51 @@ class Ledger:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A bucket right after something was taken from it."""
-
-    milli: int
-    credited: int
-    upper_draws: int
-    limit: Limit
-    number: int
-    """How many draws there had been."""
-    state: tuple[int, int]
-
-
 @dataclass(slots=True)
 class ExactBucket:
-    """One limit by itself, as simply as it can be said: refill to now, clip, take.
+    """One limit by itself, as simply as it can be said: refill to now, cut at the capacity, take.
 
-    Tokens beyond the ceiling are lost when somebody takes. A settlement is about the past. What turns out to be owed is
-    taken as of then. What is given back is worth the room that there has been all the time since: under all that was
-    credited since then, or above three quarters as long as nobody has found more than these. What a client has itself
-    taken since and given back only made up for itself, and where nothing has happened since, nothing is credited.
+    A settlement counts when it comes. Debt is taken as of now, whatever the balance. A give-back is added; for a quota
+    without rollover, only in the window in which the tokens were taken.
 
-    The limits of one bucket share its time, which never runs backwards: whoever changes a limit or gives back says as
-    of which instant, and that is never before the newest as of which anything was taken from the bucket.
+    The limits of one bucket share its time, which never runs backwards: a change or a settlement is never as of an
+    instant before the newest as of which anything was taken from the bucket.
     """
 
     limit: Limit
     as_of_ms: int
     milli: int
-    credited: int = 0
-    upper_draws: int = 0
-    draws: int = 0
-    returns: tuple[tuple[int, int, int], ...] = ()
-    """Client, number of the draw and millitokens of every give-back."""
 
     @classmethod
     def full(cls, limit: Limit, now_ms: int) -> ExactBucket:
         """Return a full bucket."""
         return cls(limit, now_ms, limit.capacity * 1000)
 
-    @property
-    def mark(self) -> int:
-        """Three quarters."""
-        return self.limit.capacity * 1000 * 3 // 4
-
     def level(self, now_ms: int) -> int:
         """Return the balance at an instant."""
         since = made(self.limit, now_ms) - made(self.limit, self.as_of_ms)
         return min(self.milli + since, self.limit.capacity * 1000)
 
-    def take(self, cost: int, now_ms: int) -> None:
-        """Take whole tokens that are there."""
-        self.owe(cost, now_ms)
-
-    def owe(self, amount: int, as_of_ms: int) -> None:
+    def take(self, amount: int, as_of_ms: int) -> None:
         """Take whole tokens as of an instant, whatever the balance."""
-        found = self.level(as_of_ms)
-        self.draws += 1
-        self.upper_draws += found >= self.mark
-        self.milli = found - amount * 1000
+        self.milli = self.level(as_of_ms) - amount * 1000
         self.as_of_ms = as_of_ms
 
     def change(self, limit: Limit, instant_ms: int) -> None:
         """Go on under another limit: a raise keeps the tokens, a cut clamps them, time that was counted stays so."""
         old = self.limit
         held = self.milli + made(old, instant_ms) - made(old, self.as_of_ms)
-        self.credited += made(old, instant_ms) - made(limit, instant_ms)
-        self.credited += max(0, old.capacity - limit.capacity) * 1000
-        self.upper_draws += 1
         self.milli = min(held, min(old.capacity, limit.capacity) * 1000)
         self.limit, self.as_of_ms = limit, instant_ms
 
-    def left(self, now_ms: int) -> Left:
-        """Return what to remember of the bucket for somebody who has just taken from it."""
-        credited = self.credited + made(self.limit, now_ms)
-        return Left(self.level(now_ms), credited, self.upper_draws, self.limit, self.draws, self.state)
-
-    @property
-    def state(self) -> tuple[int, int]:
-        """Return what is the same again if nothing has happened."""
-        return self.milli - made(self.limit, self.as_of_ms), self.credited
-
-    def give_back(self, amount: int, left: Left, instant_ms: int, client: int = 0) -> int:
-        """Give whole tokens back whose taking has left the bucket as ``left``; return how many millitokens count."""
-        ceiling = left.limit.capacity * 1000
-        credited = self.credited + made(self.limit, instant_ms) - left.credited
-        credited -= sum(milli for who, number, milli in self.returns if who == client and number > left.number)
-        room = ceiling - left.milli - credited
-        unclipped = self.milli + made(self.limit, instant_ms) - made(self.limit, self.as_of_ms)
-        if left.state == self.state:
-            counted = max(0, min(amount * 1000, room))
-            self.milli += counted
-            return counted
-        if self.upper_draws == left.upper_draws and max(left.milli, unclipped) < self.mark:
-            shared = ceiling - self.mark - (self.credited - left.state[1])
-            room = max(room, shared)
-        counted = max(0, min(amount * 1000, room))
-        self.milli += counted
-        self.credited += counted
-        self.returns = (*self.returns, (client, left.number, counted))
-        return counted
+    def give_back(self, amount: int, taken_ms: int, now_ms: int) -> None:
+        """Give back whole tokens that were taken at ``taken_ms``."""
+        calendar = self.limit.calendar
+        if calendar is not None and not self.limit.rollover:
+            window, now = (number_of_window(calendar.text, instant) for instant in (taken_ms, now_ms))
+            if window < now:
+                return
+        self.milli += amount * 1000
 
     def missing_ms(self, cost: int, now_ms: int, least_milli: int = 0) -> int:
         """Return the milliseconds until ``cost`` whole tokens are there beside ``least_milli``, found by bisection."""

@@ -1,21 +1,21 @@
-"""Give-backs against a replay of the history: a bucket never holds more than if the tokens had not been taken.
+"""Settlements against a model: after every step a bucket holds what simple arithmetic says, no more and no less.
 
 A `Story` is driven by several clients that take from one bucket, settle in any order, change the limits, reset the
-bucket or let it expire. Every effect that the store shows is written down. When tokens come back, the history is
-replayed as if nobody had ever taken more than was kept by now: what the bucket holds must not be more than what the
-replay finds. So no return counts for more than it should, and neither do several of them together.
+bucket, let it expire or crash. An `ExactBucket` for each limit goes along: a settlement counts when it comes, and
+tokens of a bucket that was made anew since do not come back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...core.errors import RateLimitExceeded
 from ...core.limit import Limit
 from .expect import true
-from .oracle import balance, made
+from .oracle import ExactBucket, balance
 from .room import beside, new_limiter
 from .traffic import RESOURCE, Boom
 
@@ -44,7 +44,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An open lease ends: with an adjustment, or with an exception where that is None."""
+    """An open lease ends: with an adjustment, or with an exception if that is None."""
 
     lease: int
     change: Mapping[str, int] | None
@@ -60,86 +60,53 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A client deletes the bucket."""
+    """A client resets the bucket, which voids what open leases give back."""
 
     client: int
 
 
-Step: TypeAlias = Pause | Take | End | Change | Reset
-
-
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """An event that the store has shown of one limit: tokens taken, other limits, a new bucket."""
+class Crash:
+    """The process of an open lease dies: nothing is settled, and the estimate stays charged."""
 
-    kind: str
-    at_ms: int
-    milli: int = 0
-    limit: Limit | None = None
+    lease: int
 
 
-class Replay:
-    """One limit of a bucket, said as simply as it can be: refill, clip, take."""
-
-    def __init__(self, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            getattr(self, effect.kind)(effect)
-
-    def make(self, effect: Effect) -> None:
-        """Start with a full bucket."""
-        assert effect.limit is not None
-        self.limit = effect.limit
-        self.milli = effect.limit.capacity * 1000
-        self.as_of_ms = effect.at_ms
-
-    def level(self, now_ms: int) -> int:
-        """Return the balance at an instant."""
-        since = made(self.limit, now_ms) - made(self.limit, self.as_of_ms)
-        return min(self.limit.capacity * 1000, self.milli + since)
-
-    def take(self, effect: Effect) -> None:
-        """Take tokens as of an instant; what was beyond the ceiling then is lost."""
-        self.milli = self.level(effect.at_ms) - effect.milli
-        self.as_of_ms = effect.at_ms
-
-    def owe(self, effect: Effect) -> None:
-        """Take what a new bucket was found to owe."""
-        self.milli -= effect.milli
-
-    def change(self, effect: Effect) -> None:
-        """Go on under another limit: a raise keeps the tokens, a cut clamps them."""
-        assert effect.limit is not None
-        held = self.level(effect.at_ms)
-        self.limit = effect.limit
-        self.milli = min(held, effect.limit.capacity * 1000)
-        self.as_of_ms = effect.at_ms
+Step: TypeAlias = Pause | Take | End | Change | Reset | Crash
 
 
 @dataclass(slots=True)
 class Open:
-    """A lease whose body is still running, and where its charge stands in the history of each limit."""
+    """A lease whose body is still running, and the buckets that it was charged to, by limit."""
 
     lease: Lease
     cost: Mapping[str, int]
     at_ms: int
-    places: dict[str, int]
+    pots: Mapping[str, ExactBucket]
 
 
 class Story:
-    """One bucket, its clients, and the history of each of its limits."""
+    """One bucket, its clients, and a model of each of its limits."""
 
     def __init__(self, harness: Harness, limits: tuple[Limit, ...], slack_ms: int) -> None:
         self.harness = harness
         self.slack_ms = slack_ms
         self.limits = limits
-        self.history: dict[str, list[Effect]] = {}
         self.open: list[Open] = []
         self.stored: dict[str, BucketState] = {}
+        self.pots: dict[str, ExactBucket] = {}
+        self.changes = Counter[str]()
+        self.history: list[tuple[int, tuple[Limit, ...]]] = []
+        """The limits that were ever stored, each with the instant of the change."""
+        self.newest_ms = 0
+        """The newest instant as of which anything was taken: a change does not count from before it."""
+        self.lag = dict.fromkeys([limit.name for limit in limits], 0)
 
     async def begin(self, clients: int, **options: Any) -> Story:
         """Store the limits as defaults, so that the bucket expires, and start the clients."""
         keeper = await new_limiter(self.harness)
         await keeper.set_system_defaults(self.limits)
+        self.history.append((self.now_ms, self.limits))
         self.clients = [beside(self.harness, keeper, **options) for _ in range(clients)]
         self.keeper = beside(self.harness, keeper)
         return self
@@ -150,7 +117,7 @@ class Story:
         return self.harness.clock.now_ms()
 
     async def drive(self, steps: Sequence[Step]) -> None:
-        """Do every step, end the leases that are still open, and judge every give-back on the way."""
+        """Do every step, end the leases that are still open, and compare the bucket with the model after each."""
         for step in steps:
             await self._do(step)
         while self.open:
@@ -165,23 +132,37 @@ class Story:
             case End(lease, change) if self.open:
                 await self._end(self.open.pop(lease % len(self.open)), change)
             case Change(client, limits):
+                if limits != self.limits:
+                    self.history.append((self.now_ms, limits))
                 self.limits = limits
                 await self.clients[client % len(self.clients)].set_system_defaults(limits)
             case Reset(client):
                 await self.clients[client % len(self.clients)].reset_bucket(ENTITY, RESOURCE)
+                await self._look()
+                self.newest_ms = self.now_ms
+                for name, state in self.stored.items():
+                    self.pots[name] = ExactBucket.full(Limit.from_bucket_state(state), self.now_ms)
+            case Crash(lease) if self.open:
+                self.open.pop(lease % len(self.open))
         await self._look()
+        for name in self.stored:
+            self._judge(name)
 
     async def _look(self) -> None:
-        """Write down whether the bucket is there, and under which limits."""
+        """Have the model follow a bucket that was made, changed or forgotten."""
         found = {state.limit_name: state for state in await self.keeper.get_buckets(ENTITY)}
+        newest_ms = self.newest_ms
         for name, state in found.items():
-            limit = _limit(state)
-            history = self.history.setdefault(name, [])
-            known = self.stored.get(name)
+            limit, known = Limit.from_bucket_state(state), self.stored.get(name)
+            self.lag[name] = max(self.lag[name], _made_in(limit, self.slack_ms))
             if known is None:
-                history.append(Effect("make", state.last_refill_ms, limit=limit))
-            elif _limit(known) != limit:
-                history.append(Effect("change", self.now_ms, limit=limit))
+                self.pots[name] = ExactBucket.full(limit, state.last_refill_ms)
+                self.newest_ms = self.now_ms
+            elif Limit.from_bucket_state(known) != limit:
+                changed_ms = max(instant for instant, limits in self.history if limit in limits)
+                self.pots[name].change(limit, max(changed_ms, newest_ms))
+                self.changes[name] += 1
+                self.newest_ms = self.now_ms
         self.stored = found
 
     async def _take(self, client: int, cost: Mapping[str, int]) -> None:
@@ -192,16 +173,16 @@ class Story:
         except RateLimitExceeded:
             return
         await self._look()
-        places = {}
         for name, amount in cost.items():
             if amount:
-                places[name] = len(self.history[name])
-                self.history[name].append(Effect("take", self.now_ms, amount * 1000))
-        self.open.append(Open(lease, cost, self.now_ms, places))
+                self.newest_ms = self.now_ms
+                self.pots[name].take(amount, self.now_ms)
+                left = self.pots[name].level(self.now_ms) + self._tolerance(name)
+                true(left >= 0, f"{amount} of {name} were granted, {-left} millitokens more than there were")
+        self.open.append(Open(lease, cost, self.now_ms, dict(self.pots)))
 
     async def _end(self, ended: Open, change: Mapping[str, int] | None) -> None:
         await self._look()
-        before = self.stored
         if change is None:
             await ended.lease.__aexit__(Boom, Boom(), None)
             change = {name: -amount for name, amount in ended.cost.items()}
@@ -210,55 +191,36 @@ class Story:
             await ended.lease.__aexit__(None, None, None)
         await self._look()
         for name, amount in change.items():
-            if amount < 0 and name in ended.places:
-                self._keep_less(ended, name, min(-amount, ended.cost[name]) * 1000)
-                if name in before and name in self.stored:
-                    self._judge(name)
-            elif amount > 0 and name in before and name in self.stored:
-                self._owe(ended, name, amount * 1000, before[name])
-
-    def _owe(self, ended: Open, name: str, milli: int, before: BucketState) -> None:
-        """Write a debt down: as of the charge, or as it was found where the bucket was made since."""
-        history, place = self.history[name], ended.places.get(name, 0)
-        if any(effect.kind == "make" for effect in history[place + 1 :]):
-            history.append(Effect("owe", self.now_ms, before.tokens_milli - self.stored[name].tokens_milli))
-        else:
-            history.append(Effect("take", ended.at_ms, milli))
-
-    def _keep_less(self, ended: Open, name: str, back_milli: int) -> None:
-        """Write down that a part of a charge was not kept."""
-        history, place = self.history[name], ended.places[name]
-        history[place] = replace(history[place], milli=history[place].milli - back_milli)
+            if amount > 0 and name in self.stored:
+                self.newest_ms = self.now_ms
+                self.pots[name].take(amount, self.now_ms)
+            elif amount < 0 and name in self.stored and self.pots[name] is ended.pots.get(name):
+                self.pots[name].give_back(min(-amount, ended.cost.get(name, 0)), ended.at_ms, self.now_ms)
 
     def _judge(self, name: str) -> None:
-        """Compare what there is with a replay of what was kept."""
-        history = self.history[name]
-        best = Replay(history).level(self.now_ms)
+        """Compare the stored balance with that of the model."""
+        expected = self.pots[name].level(self.now_ms)
         found = balance(self.stored[name], self.now_ms)
-        changes = sum(effect.kind == "change" for effect in history)
-        lag = 0 if self.slack_ms == 0 else max(_made_in(effect.limit, self.slack_ms) for effect in history)
-        true(
-            found <= best + changes + lag, f"{name} has {found} after a give-back, a replay of what was kept has {best}"
-        )
+        true(abs(found - expected) <= self._tolerance(name), f"{name} has {found} millitokens instead of {expected}")
+
+    def _tolerance(self, name: str) -> int:
+        """Return how far a balance may be off: a millitoken per changed limit, and what lost races decide too early."""
+        return self.changes[name] + self.lag[name]
 
 
-def _made_in(limit: Limit | None, milliseconds: int) -> int:
+def _made_in(limit: Limit, milliseconds: int) -> int:
     """Return how many millitokens a limit makes in a while, rounded up."""
-    return 0 if limit is None else -(-milliseconds * limit.refill_amount // limit.refill_period_seconds)
+    if limit.calendar is not None or not milliseconds:
+        return 0
+    return -(-milliseconds * limit.refill_amount // limit.refill_period_seconds)
 
 
-def _limit(state: BucketState) -> Limit:
-    """Return the limit that a stored bucket is kept under."""
-    capacity, amount, period = state.capacity_milli, state.refill_amount_milli, state.refill_period_ms
-    return Limit(state.limit_name, capacity // 1000, amount // 1000, period // 1000)
-
-
-async def gives_back_no_more_than_a_replay(
+async def settles_as_the_model(
     harness: Harness, limits: tuple[Limit, ...], steps: Sequence[Step], clients: int, slack_ms: int, **options: Any
 ) -> None:
-    """Drive a story; raise AssertionError where a give-back is worth more than had the tokens never been taken.
+    """Drive a story; raise AssertionError if a balance is not that of the model, or more is granted than there is.
 
-    ``slack_ms`` is how far in the past clients may decide that lose races: 0 where they look before they write.
+    ``slack_ms`` is how far in the past clients may decide that lose races: 0 if they look before they write.
     """
     story = await Story(harness, limits, slack_ms).begin(clients, **options)
     await story.drive(steps)

@@ -103,6 +103,12 @@ def beside(harness: Harness, limiter: RateLimiter, **options: Any) -> RateLimite
     return harness.limiter(harness.repository(namespace=limiter.repository.namespace), **options)
 
 
+async def new_limiters(harness: Harness, count: int, **options: Any) -> list[RateLimiter]:
+    """Return several limiters in one namespace of their own, each as another process has it."""
+    first = await new_limiter(harness, **options)
+    return [first, *(beside(harness, first, **options) for _ in range(count - 1))]
+
+
 async def take(limiter: RateLimiter, entity_id: str, resource: str, costs: Sequence[dict[str, int]]) -> None:
     """Acquire several times in a row, without any adjustment."""
     for cost in costs:

@@ -13,6 +13,7 @@ from ...core.errors import CapacityExceeded, RateLimitExceeded
 from ...core.limit import Limit
 from .check import Check, check, checks_of
 from .expect import raises, same, true
+from .room import new_limiter, new_limiters
 
 if TYPE_CHECKING:
     from ...limiter.limiter import RateLimiter
@@ -107,7 +108,7 @@ async def _grants(limiter: RateLimiter, cost: dict[str, int]) -> bool:
 async def schedules_in_the_books(harness: Harness) -> None:
     """Two clients over a change of the clocks: what is left, what is granted, the moment that a refusal promises."""
     _set_clock(harness, "2027-03-26T07:30")
-    clients, chance = (harness.limiter(), harness.limiter()), Random(5)
+    clients, chance = await new_limiters(harness, 2), Random(5)
     await clients[0].set_system_defaults(make_limits())
     books = Books(harness.clock.now_ms())
     books.open()
@@ -146,7 +147,7 @@ async def schedules_in_the_books(harness: Harness) -> None:
 async def a_wait_across_a_border(harness: Harness) -> None:
     """Half an hour at 300 an hour, and five minutes at 600."""
     _set_clock(harness, "2027-06-01T16:30")
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults(make_limits())
     true(await _grants(limiter, {"rate": 500}), "all of it")
     with raises(RateLimitExceeded, "nothing is left") as refused:
@@ -163,7 +164,7 @@ async def a_wait_across_a_border(harness: Harness) -> None:
 async def not_yet_and_never_with_a_schedule(harness: Harness) -> None:
     """A cost above the capacity of now fits when a larger one is in force; one above all of them never does."""
     _set_clock(harness, "2027-06-01T12:00")
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults(make_limits())
     with raises(RateLimitExceeded, "not by day") as refused:
         async with limiter.acquire("other", "gpt-4", {"rate": 1_100}):
@@ -190,7 +191,8 @@ async def a_border_is_one_write(harness: Harness) -> None:
     """Two clients whose clocks differ meet at a border: nothing is granted that was not produced."""
     _set_clock(harness, "2027-06-01T19:59")
     other = type(harness.clock)(harness.clock.now_ms() - 700)
-    one, two = harness.limiter(), harness.limiter(harness.store(other))
+    one = await new_limiter(harness)
+    two = harness.limiter(harness.repository(harness.store(other), namespace=one.repository.namespace))
     await one.set_system_defaults([limit for limit in make_limits() if limit.name == "rate"])
     true(await _grants(one, {"rate": 1_000}), "all of it")
     granted = 0

@@ -1,4 +1,4 @@
-"""Settlements: a bucket ends where it would be had the estimate been right from the start."""
+"""Settlements: unused tokens come back in full, overuse becomes debt, and both count when they come."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..harness import Harness
 
 DAILY = Limit.per_day("t", 100)
+DAY_MS = 86_400_000
 
 
 async def _limiter(harness: Harness, limit: Limit = DAILY) -> RateLimiter:
@@ -44,7 +45,7 @@ async def _left(limiter: RateLimiter, entity_id: str = "key") -> int:
 
 @check
 async def overlapping_give_backs(harness: Harness) -> None:
-    """Two clients give back what they took at the same time: together no more than the capacity is ever there."""
+    """Two clients give back what they took at the same time: each of them in full."""
     limiter = await _limiter(harness, Limit.per_second("t", 100))
     other = beside(harness, limiter)
     first, second = await _open(limiter, 50), await _open(other, 50)
@@ -52,9 +53,8 @@ async def overlapping_give_backs(harness: Harness) -> None:
     harness.clock.advance(0.49)
     await take(limiter, "key", RESOURCE, [{"t": 99}])
     await _end(second, -50)
-    same(await _left(limiter), 1, "99 would have been met as 100: 1 is left of the second 50")
-    with raises(RateLimitExceeded, "149 in one instant"):
-        await take(other, "key", RESOURCE, [{"t": 50}])
+    same(await _left(limiter), 50, "all of it is there")
+    await take(other, "key", RESOURCE, [{"t": 50}])
 
 
 @check
@@ -68,7 +68,7 @@ async def overlapping_give_backs_unseen(harness: Harness) -> None:
     harness.clock.advance(0.49)
     await take(limiter, "key", RESOURCE, [{"t": 99}])
     await _end(second, -49)
-    same(await _left(limiter), 0, "99 would have been met as 100, of which 1 was taken")
+    same(await _left(limiter), 49, "all of it is there")
 
 
 @check
@@ -97,8 +97,8 @@ async def failures_in_any_order(harness: Harness) -> None:
 
 @check
 async def give_back_beside_others(harness: Harness) -> None:
-    """While no draw has met three quarters, a quarter counts however much was refilled; afterwards it does not."""
-    for seconds, left in ((4, 45), (7, 50)):
+    """A give-back is a plain add, whatever others have taken since; a level above the capacity is cut."""
+    for seconds, left in ((4, 80), (7, 100)):
         limiter = await _limiter(harness, Limit("t", 100, 10, 1))
         lease = await _open(limiter, 60)
         await take(limiter, "key", RESOURCE, [{"t": 30}])
@@ -106,12 +106,15 @@ async def give_back_beside_others(harness: Harness) -> None:
         await take(limiter, "key", RESOURCE, [{"t": 40}])
         harness.clock.advance(1)
         await _end(lease, -60)
-        same(await _left(limiter), left, f"{10 + 10 * seconds} were met")
+        same(await _left(limiter), left, f"60 came back after {seconds} s")
+        await take(limiter, "key", RESOURCE, [{"t": left}])
+        with raises(RateLimitExceeded, "more than there is"):
+            await take(limiter, "key", RESOURCE, [{"t": 1}])
 
 
 @check
 async def a_draw_that_met_more_than_was_seen(harness: Harness) -> None:
-    """A client that has not seen what others gave back says nothing wrong of the bucket that it has met."""
+    """A client that has not seen what others gave back loses nothing of it."""
     limiter = await _limiter(harness, Limit("t", 100, 10, 1))
     unaware, giver = beside(harness, limiter), beside(harness, limiter)
     large = await _open(giver, 60)
@@ -121,24 +124,26 @@ async def a_draw_that_met_more_than_was_seen(harness: Harness) -> None:
     harness.clock.advance(4.5)
     await take(unaware, "key", RESOURCE, [{"t": 40}])
     await _end(lease, -30)
-    same(await _left(limiter), 60, "85 would have been met as 100")
+    same(await _left(limiter), 75, "45 and the 30 that came back")
 
 
 @check
-async def undone_at_once(harness: Harness) -> None:
-    """What was taken and given back with nothing in between makes up for nothing else."""
-    limiter = await _limiter(harness, Limit.per_second("t", 100))
-    first, second = await _open(limiter, 50), await _open(limiter, 50)
-    await second.__aexit__(Boom, Boom(), None)
-    harness.clock.advance(0.4)
-    await take(limiter, "key", RESOURCE, [{"t": 90}])
-    await first.__aexit__(Boom, Boom(), None)
-    same(await _left(limiter), 10, "90 of 100 were kept")
+async def beyond_the_capacity(harness: Harness) -> None:
+    """Tokens that come back to a full bucket are not kept for later: neither by who gave them nor by another."""
+    limiter = await _limiter(harness, Limit("t", 100, 10, 1))
+    for who in (limiter, beside(harness, limiter)):
+        lease = await _open(limiter, 60)
+        harness.clock.advance(6)
+        await _end(lease, -60)
+        await take(who, "key", RESOURCE, [{"t": 100}])
+        with raises(RateLimitExceeded, "the capacity was taken"):
+            await take(who, "key", RESOURCE, [{"t": 1}])
+        harness.clock.advance(10)
 
 
 @check
-async def returns_share_the_room(harness: Harness) -> None:
-    """Several returns of one time count together for no more than there is room for."""
+async def returns_add_up(harness: Harness) -> None:
+    """Several returns of one time count together for all that was taken."""
     for by_another in (False, True):
         limiter = await _limiter(harness, Limit.per_second("t", 100))
         other = beside(harness, limiter) if by_another else limiter
@@ -147,12 +152,12 @@ async def returns_share_the_room(harness: Harness) -> None:
         await take(limiter, "key", RESOURCE, [{"t": 74}])
         for lease in (second, first):
             await lease.__aexit__(Boom, Boom(), None)
-        same(await _left(limiter), 26, "74 of 100 were kept")
+        same(await _left(limiter), 100, "both are back")
 
 
 @check
 async def give_back_after_a_raised_rate(harness: Harness) -> None:
-    """What was produced at a raised rate since the charge counts."""
+    """What was produced at a raised rate since the charge stays, and the give-back is added."""
     limiter = await _limiter(harness, Limit("t", 100, 1, 1))
     lease = await _open(limiter, 50)
     harness.clock.advance(1)
@@ -161,19 +166,21 @@ async def give_back_after_a_raised_rate(harness: Harness) -> None:
     harness.clock.advance(3)
     await take(limiter, "key", RESOURCE, [{"t": 80}])
     await _end(lease, -50)
-    same(await _left(limiter), 20, "81 would have been met as 100")
+    same(await _left(limiter), 51, "1 of 81 was left")
 
 
 @check
 async def give_back_after_a_cut_capacity(harness: Harness) -> None:
-    """The lowest capacity since the charge is all that would have been there."""
-    limiter = await _limiter(harness, Limit("t", 100, 1, 1))
-    lease = await _open(limiter, 50)
-    await limiter.set_system_defaults([Limit("t", 10, 1, 1)])
-    await take(limiter, "key", RESOURCE, [{"t": 10}])
-    harness.clock.advance(5)
-    await _end(lease, -50)
-    same(await _left(limiter), 5, "the cut would have left 10, and these were spent")
+    """A give-back is cut at the capacity in force; one that was cut and raised again while it was open counts all."""
+    for raised, left in ((10, 10), (100, 55)):
+        limiter = await _limiter(harness, Limit("t", 100, 1, 1))
+        lease = await _open(limiter, 50)
+        for capacity, cost in ((10, 10), (raised, 0)):
+            await limiter.set_system_defaults([Limit("t", capacity, 1, 1)])
+            await take(limiter, "key", RESOURCE, [{"t": cost}])
+        harness.clock.advance(5)
+        await _end(lease, -50)
+        same(await _left(limiter), left, f"10 were taken after the cut; then the capacity is {raised}")
 
 
 @check
@@ -206,39 +213,59 @@ async def debt_to_a_reset_bucket(harness: Harness) -> None:
 
 
 @check
-async def debt_that_was_repaid(harness: Harness) -> None:
-    """What the refill has repaid since the charge is not owed, whether the bucket was kept or is gone."""
+async def debt_counts_when_it_comes(harness: Harness) -> None:
+    """Debt lowers the level by exactly what is owed, whether the bucket was kept or made anew since the charge."""
     limiter = await _limiter(harness, Limit("t", 100, 1, 1))
-    leases = {who: await _open(limiter, 100, who) for who in ("reset", "kept")}
+    leases = {who: await _open(limiter, 100, who) for who in ("reset", "kept", "forgotten")}
     harness.clock.advance(150)
-    await limiter.reset_bucket("reset", RESOURCE)
+    for who in ("reset", "forgotten"):
+        await limiter.reset_bucket(who, RESOURCE)
+    await take(limiter, "reset", RESOURCE, [{"t": 0}])
     for who, lease in leases.items():
         await _end(lease, 120)
-        same(await _left(limiter, who), 30, f"150 of 220 are repaid: {who}")
+        same(await _left(limiter, who), -20, f"120 of the 100 that there were: {who}")
+
+
+@check
+async def a_quota_is_settled_after_its_window(harness: Harness) -> None:
+    """Overuse of yesterday is owed today, whoever has called in between; what was not used stays yesterday's."""
+    for rollover, change, others, left in ((0, 50, 0, 50), (0, 50, 1, 49), (0, -10, 5, 95), (50, -10, 5, 145)):
+        limiter = await _limiter(harness, Limit.quota("t", 100, every="day", rollover=rollover))
+        harness.clock.set_ms(harness.clock.now_ms() // DAY_MS * DAY_MS + DAY_MS - 60_000)
+        await take(limiter, "key", RESOURCE, [{"t": 2 * rollover}])
+        lease = await _open(limiter, 10)
+        harness.clock.advance(120)
+        await take(limiter, "key", RESOURCE, [{"t": others}] if others else [])
+        await _end(lease, change)
+        same(await _left(limiter), left, f"10 of yesterday, {change} after midnight, {others} taken today")
 
 
 @check
 async def give_back_to_a_bucket_made_since(harness: Harness) -> None:
     """A new bucket is given nothing back, not even in the same millisecond by a client that has not seen the reset."""
     limiter = await _limiter(harness)
-    other = beside(harness, limiter)
-    lease = await _open(limiter, 60)
-    await take(limiter, "key", RESOURCE, [{"t": 1}])
-    await other.reset_bucket("key", RESOURCE)
-    await take(other, "key", RESOURCE, [{"t": 80}])
-    await _end(lease, -60)
-    same(await _left(other), 20, "what the new one had left")
+    for number, other in enumerate((beside(harness, limiter), limiter)):
+        for deletes in (False, True):
+            key = f"key-{number}-{deletes}"
+            await limiter.create_entity(key)
+            lease = await _open(limiter, 60, key)
+            await take(limiter, key, RESOURCE, [{"t": 1}])
+            await (other.delete_entity(key) if deletes else other.reset_bucket(key, RESOURCE))
+            await take(other, key, RESOURCE, [{"t": 50}, {"t": 30}])
+            await _end(lease, -60)
+            same(await _left(other, key), 20, "what the new one had left")
 
 
 @check
-async def give_back_after_a_reset_and_changed_limits(harness: Harness) -> None:
-    """The same where, in that millisecond, a client that has not seen the reset moves the new one to other limits."""
+async def give_back_after_a_deletion_and_changed_limits(harness: Harness) -> None:
+    """The same where, in that millisecond, a client that has not seen it moves the new one to other limits."""
     limiter = await _limiter(harness, Limit.per_day("t", 10))
+    await limiter.create_entity("key")
     unaware = beside(harness, limiter)
     await take(unaware, "key", RESOURCE, [{"t": 1}])
     lease = await _open(limiter, 5)
     await unaware.set_system_defaults([Limit.per_day("t", 20)])
-    await limiter.reset_bucket("key", RESOURCE)
+    await limiter.delete_entity("key")
     await take(limiter, "key", RESOURCE, [{"t": 2}])
     await take(unaware, "key", RESOURCE, [{"t": 2}])
     left = await _left(beside(harness, limiter))

@@ -9,7 +9,7 @@ from ...core.errors import RateLimitExceeded
 from ...records.algebra import Conflict
 from ...stores.port import UpdatesInPlace
 from ..clock import ManualClock
-from .oracle import LAG_MS, Entry, Ledger, balances
+from .oracle import LAG_MS, Entry, Ledger, balance, balances
 from .room import beside, new_limiter
 
 if TYPE_CHECKING:
@@ -123,6 +123,10 @@ class EmbeddedHost(Host):
         """Add a bucket to the store."""
         self.inner.insert_bucket(key, image, now_ms, full_ms)
 
+    def note_return(self, key: Key) -> None:
+        """Note a return in the store."""
+        self.inner.note_return(key)
+
 
 def host(store: Store, skew_ms: int = 0) -> Host:
     """Return the store as seen from a host."""
@@ -152,8 +156,6 @@ class Open:
     move: Move
     client: int
     ends: int
-    booked: Mapping[tuple[str, str], int]
-    """Where the grant stands in the ledgers."""
 
 
 class Family:
@@ -251,8 +253,8 @@ class Family:
         except RateLimitExceeded as refusal:
             self.refusals.append(refusal)
             return
-        booked = self._book_granted(child, move.cost, client)
-        self._open.append(Open(lease, move, client, number + 1 + move.hold, booked))
+        self._book_granted(child, move.cost, client)
+        self._open.append(Open(lease, move, client, number + 1 + move.hold))
 
     async def _end_those(self, number: int | None) -> None:
         """End the leases that are due by a move, or all."""
@@ -264,7 +266,7 @@ class Family:
                 await each.lease.__aexit__(None, None, None)
                 continue
             await self.flush()
-            before = await self._tokens()
+            before = await self._levels()
             if change is None:
                 await each.lease.__aexit__(Boom, Boom(), None)
                 change = {name: -amount for name, amount in each.move.cost.items()}
@@ -272,24 +274,25 @@ class Family:
                 await each.lease.adjust(change)
                 await each.lease.__aexit__(None, None, None)
             await self.flush()
-            self._book_settled(each, change, before, await self._tokens())
+            self._book_settled(each, change, before, await self._levels())
 
-    async def _tokens(self) -> dict[tuple[str, str], int]:
-        """Return the stored tokens by entity and limit."""
+    async def _levels(self) -> dict[tuple[str, str], int]:
+        """Return the balances by entity and limit as the client sees them whose clock is the farthest behind.
+
+        A return to a bucket that is full by the other clocks may still raise the level for that one.
+        """
+        now_ms = min(each.clock.now_ms() for each in self.hosts) - LAG_MS
         every = [await self.keeper.get_buckets(who) for who in self.everybody]
-        return {(state.entity_id, state.limit_name): state.tokens_milli for states in every for state in states}
+        return {(state.entity_id, state.limit_name): balance(state, now_ms) for states in every for state in states}
 
-    def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> dict[tuple[str, str], int]:
+    def _book_granted(self, child: str, cost: Mapping[str, int], client: int) -> None:
         host_ = self.hosts[client]
         at_ms = host_.instant_ms((child, "parent"))
         lag_ms = LAG_MS if host_.lost_races else 0
         entry = Entry(at_ms, 0, True, lag_ms + int(self.harness.prefetch * 1000))
-        booked = {}
         for (who, name), ledger in self.ledgers.items():
             if who in (child, "parent") and cost.get(name):
-                booked[who, name] = len(ledger.entries)
                 ledger.entries.append(replace(entry, milli=cost[name] * 1000))
-        return booked
 
     def _book_settled(
         self,
@@ -298,7 +301,7 @@ class Family:
         before: Mapping[tuple[str, str], int],
         after: Mapping[tuple[str, str], int],
     ) -> None:
-        """Book what was given back as far as it came back, but never for more than was given."""
+        """Book debt in full, and a give-back as far as it raised the balance, but never for more than was given."""
         child = self.children[ended.move.child % len(self.children)]
         at_ms = self.hosts[ended.client].clock.now_ms()
         for (who, name), ledger in self.ledgers.items():
@@ -306,7 +309,3 @@ class Family:
                 came_back = after.get((who, name), 0) - before.get((who, name), 0)
                 milli = max(change[name] * 1000, -max(0, came_back)) if change[name] < 0 else change[name] * 1000
                 ledger.entries.append(Entry(at_ms, milli, granted=False))
-            if change.get(name, 0) < 0 and (who, name) in ended.booked:
-                grant = ledger.entries[ended.booked[who, name]]
-                returned = min(-change[name] * 1000, grant.milli)
-                ledger.entries[ended.booked[who, name]] = replace(grant, returned=returned)

@@ -12,6 +12,7 @@ from ...core.errors import RateLimitExceeded
 from ...core.limit import Limit
 from .check import check, checks_of
 from .expect import raises, same, true
+from .room import new_limiter, new_limiters
 
 if TYPE_CHECKING:
     from ...limiter.limiter import RateLimiter
@@ -72,7 +73,7 @@ async def a_quota_by_cron(harness: Harness) -> None:
     for number, (cron, tz, texts) in enumerate(CRON_WINDOWS):
         instants, key = [_instant(text) for text in texts], f"key-{number}"
         _move_to(harness, instants[0])
-        limiter = harness.limiter()
+        limiter = await new_limiter(harness)
         await limiter.set_system_defaults([Limit.quota("tpd", 1_000, cron=cron, tz=tz)])
         true(await _grants(limiter, key, {"tpd": 1_000}), "all of it at once")
         for end in instants[1:]:
@@ -90,7 +91,7 @@ async def a_quota_by_cron(harness: Harness) -> None:
 @check
 async def a_window_begins_with_its_first_use(harness: Harness) -> None:
     """And is over when its time has passed; the next use begins another. To the millisecond, by two clients."""
-    one, two = harness.limiter(), harness.limiter()
+    one, two = await new_limiters(harness, 2)
     for pause_ms in (3 * HOUR_MS, 0, 7 * HOUR_MS, 2 * HOUR_MS):
         await one.set_system_defaults([SESSION, OTHER])
         true(await _grants(one, "key", {"rpm": 1}), "a bucket is made, or moved, for another limit")
@@ -113,7 +114,7 @@ async def a_window_begins_with_its_first_use(harness: Harness) -> None:
 @check
 async def windows_of_first_use_in_the_books(harness: Harness) -> None:
     """Two clients, idle times, debt across windows, and what is given back: equal to windows that are kept by hand."""
-    clients, chance = (harness.limiter(), harness.limiter()), Random(11)
+    clients, chance = await new_limiters(harness, 2), Random(11)
     await clients[0].set_system_defaults([SESSION, OTHER])
     books = Session()
     for _ in range(150):
@@ -136,7 +137,7 @@ async def windows_of_first_use_in_the_books(harness: Harness) -> None:
 @check
 async def what_comes_back_after_a_window(harness: Harness) -> None:
     """A return raises nothing once the next window has begun, as it is full without it."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     harness.clock.advance_ms(HOUR_MS)
     await limiter.set_system_defaults([SESSION])
     async with limiter.acquire("key", "gpt-4", {"session": 700}) as lease:
@@ -155,7 +156,7 @@ async def what_comes_back_after_a_window(harness: Harness) -> None:
 @check
 async def idle_windows_swallow_nothing(harness: Harness) -> None:
     """A quota that nobody has used for days is full and no more, for what was not estimated too."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults([Limit.quota("tpd", 1_000), OTHER])
     true(await _grants(limiter, "key", {"tpd": 1}), "some of it")
     harness.clock.advance_ms(5 * 24 * HOUR_MS)

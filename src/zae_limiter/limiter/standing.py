@@ -1,0 +1,225 @@
+"""Standing in line: when a waiter tries, when it looks at the store, and when it gives up.
+
+The first in line tries at the moment at which the refill has its tokens, and looks at the store at least once a second:
+other processes may have given something back. A return of this process wakes it at once.
+
+Other processes wait for the same buckets. A waiter that was overtaken, or has waited for a second, leaves a mark in the
+bucket (`records.waiters`). Waiters that came later count it as if it had been served before them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.bucket import MILLI
+from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
+from .planning import add_up
+from .waiting import may_wait, refuse_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from typing import Any
+
+    from ..records.algebra import Image, Write
+    from ..records.level import Level
+    from ..repository.backend import Backend
+    from .chain import Chain
+    from .grant import Grant
+    from .waiting import Line, Lines, Ticket
+
+LOOK_SECONDS = 1.0
+"""Longest pause between two looks at the store, in seconds."""
+_SPLIT_LOOK_SECONDS = 1.1
+"""The same for slots of a split bucket: looking at all shards more often makes more processes race for one slot."""
+_RECENT_MS = 50
+"""How long an image of a bucket counts as just seen, in milliseconds."""
+_CLAIM = 8
+"""A line claims at most this share of a limit's slots at once, so that slots do not swing between processes."""
+_SHORTEST_PAUSE, _SHARE = 0.01, 32
+"""While slots change hands, a waiter that is next looks after this share of the time that it has waited, in seconds."""
+
+
+class TicketTurn(NamedTuple):
+    """The turn of a ticket: the write that serves it hands the mark of its line to the next one."""
+
+    lines: Lines
+    ticket: Ticket
+    now_ms: int
+
+    def pass_on(self, write: Write, level: Level, image: Image) -> Write:
+        """Return a write to a level's bucket that serves the ticket, with the mark of the one behind it."""
+        if self.ticket.mark not in image:
+            return write
+        root = level.at(0, 1).key
+        line, follower = self.lines.find_line(self.ticket, root), self.lines.find_next(self.ticket, root)
+        if line is None or follower is None:
+            return pass_on(write, self.ticket.mark, None)
+        line.marked_ms = self.now_ms
+        # A slot that this process has got stays with it: the next one in line need not ask others for another one.
+        tokens = {name: need for name, need in follower.costs[root].items() if name in level.token_limits}
+        waiter = Waiter(follower.since_ms, self.now_ms + MARK_MS, tokens) if tokens else None
+        return pass_on(write, self.ticket.mark, waiter)
+
+
+class Request(NamedTuple):
+    """An acquire that waits for at most ``max_wait_ms``.
+
+    ``attempt`` takes the tokens or raises, ``look`` reads the buckets and leaves marks there. ``note_wait`` is called
+    with the seconds of each pause.
+    """
+
+    chain: Chain
+    cost: Mapping[str, int]
+    max_wait_ms: int
+    attempt: Callable[[TicketTurn], Coroutine[Any, Any, Grant]]
+    look: Callable[[Sequence[Write]], Coroutine[Any, Any, Chain]]
+    note_wait: Callable[[float], None]
+
+
+class Standing:
+    """One acquire that stands in line."""
+
+    def __init__(self, lines: Lines, backend: Backend, request: Request) -> None:
+        self._lines = lines
+        self._backend = backend
+        self._clock = backend.clock
+        self._request = request
+        self._chain = request.chain
+        self._ticket = lines.new_ticket(request.chain, request.cost)
+        self._deadline_ms = self._ticket.since_ms + request.max_wait_ms
+        self._promised_ms = 0
+        self._takes = 0
+        self._overtaken = False
+        """Whether others were served since it is the first in line."""
+
+    async def wait(self) -> Grant:
+        """Stand in line until the acquire is served; raise `RateLimitExceeded` when its time is up."""
+        lines, ticket, request = self._lines, self._ticket, self._request
+        try:
+            looked = False
+            if not lines.join(ticket):
+                if not await lines.time(lines.wait_to_lead(ticket, request.max_wait_ms / 1000), request.note_wait):
+                    lines.check(request.chain, request.cost, 0, before=ticket)
+                looked = self._is_recent() and not self._chain.sharded
+            while True:
+                error = self._foresee(looked)
+                if error is None:
+                    await self._hold_back()
+                    try:
+                        return await request.attempt(TicketTurn(lines, ticket, self._clock.now_ms()))
+                    except RateLimitExceeded as refused:
+                        error = refused
+                now_ms = self._clock.now_ms()
+                left_ms = self._deadline_ms - now_ms
+                if not lines.leads(ticket) or not may_wait(self._chain, error, now_ms, left_ms):
+                    raise error
+                self._learn(error, now_ms)
+                looked = await self._leave_marks(error, now_ms) or await self._pause(error, now_ms)
+        finally:
+            lines.leave(ticket)
+
+    def _is_recent(self) -> bool:
+        """Return whether the buckets were seen a moment ago, as after serving the waiter before this one."""
+        seen_ms = min(seen.seen_ms for _, seen in self._chain.homes)
+        return self._clock.now_ms() - seen_ms <= _RECENT_MS and not self._backend.closed
+
+    def _foresee(self, looked: bool) -> RateLimitExceeded | None:
+        """Return the refusal to expect as of now, counting older waiters of other processes; None if a try may succeed.
+
+        Unless the store was just ``looked`` at, only these are a reason not to try. Nor are they when the time is up:
+        nobody is refused what is there.
+        """
+        now_ms = self._chain.instant(self._clock.now_ms())
+        ahead = self._sum_ahead(now_ms)
+        if now_ms >= self._deadline_ms or not (looked or any(ahead)):
+            return None
+        error = refuse_behind(self._chain, self._request.cost, ahead, now_ms)
+        return None if isinstance(error, CapacityExceeded) else error
+
+    async def _hold_back(self) -> None:
+        """Wait while slots of a split bucket are raced for, and none is free that this process should take.
+
+        Those that are free then are about to be taken again where they were freed.
+        """
+        while self._chain.sharded and (now_ms := self._clock.now_ms()) < self._deadline_ms:
+            shards = list(self._chain.shards())
+            raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
+            if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
+                return
+            seconds = _SPLIT_LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
+            seconds = min(seconds, (self._deadline_ms - now_ms) / 1000)
+            if seconds > 0:
+                await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
+            else:
+                self._chain = await self._request.look(())
+
+    def _sum_ahead(self, now_ms: int) -> list[dict[str, int]]:
+        """Return by level what older waiters of other processes want."""
+        ticket = self._ticket
+        return [
+            sum_ahead(seen.image, ticket.mark, ticket.since_ms, now_ms, level.slot_limits)
+            for level, seen in self._chain.homes
+        ]
+
+    def _learn(self, error: RateLimitExceeded, now_ms: int) -> None:
+        """Note whether others were served instead: slots were taken, or the tokens come later than promised."""
+        before, self._promised_ms = self._promised_ms, now_ms + round((error.retry_after_seconds or 0) * 1000)
+        takes = self._chain.count_takes()
+        overtaken = 0 < before < self._promised_ms and not error.at_latest
+        self._overtaken = self._overtaken or overtaken or 0 < self._takes < takes
+        self._takes = takes
+
+    async def _leave_marks(self, error: RateLimitExceeded, now_ms: int) -> bool:
+        """Leave a mark in each bucket that refuses, if it is time to. Return whether the store was looked at."""
+        ticket = self._ticket
+        waited = now_ms - ticket.since_ms
+        if self._chain.sharded or not (self._overtaken or waited >= PATIENCE_MS):
+            return False
+        refused = {(status.entity_id, status.resource) for status in error.violations}
+        until_ms, marks = min(now_ms + MARK_MS, self._deadline_ms), []
+        for shards in self._chain.levels:
+            level, seen = shards.home
+            line = self._lines.find_line(ticket, shards.key(0))
+            if line is None or now_ms - line.marked_ms < MARK_MS // 2:
+                continue
+            if seen.image is not None and (level.entity_id, level.resource) in refused:
+                line.marked_ms = now_ms
+                waiter = Waiter(ticket.since_ms, until_ms, _find_claim(level, line, ticket.costs[shards.key(0)]))
+                marks.append(leave_mark(level.key, seen.image, ticket.mark, waiter, now_ms))
+        if not marks:
+            return False
+        self._chain = await self._request.look(marks)
+        return True
+
+    def _is_next(self, now_ms: int) -> bool:
+        """Return whether one of the next slots to be freed may be left to this waiter, by the marks of others."""
+        mark, since_ms = self._ticket.mark, self._ticket.since_ms
+        if self._chain.sharded:
+            return False
+        for level, seen in self._chain.homes:
+            older = [each.cost for each in find_waiters(seen.image, now_ms, mark) if each.since_ms < since_ms]
+            if any(add_up(older).get(name, 0) > limit.slots * MILLI for name, limit in level.slot_limits.items()):
+                return False
+        return True
+
+    async def _pause(self, error: RateLimitExceeded, now_ms: int) -> bool:
+        """Wait until a try may succeed, or it is time to look at the store. Return whether that was looked at."""
+        holds_back = self._chain.sharded and bool(self._chain.slot_names)  # then `_hold_back` looks
+        longest = _SPLIT_LOOK_SECONDS if holds_back else LOOK_SECONDS
+        seconds = min(longest, (self._deadline_ms - now_ms) / 1000, error.retry_after_seconds or 0)
+        if self._overtaken and error.at_latest and self._is_next(now_ms):
+            seconds = min(seconds, max(_SHORTEST_PAUSE, (now_ms - self._ticket.since_ms) / 1000 / _SHARE))
+        stirred = await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
+        if stirred or holds_back or self._clock.now_ms() >= self._promised_ms:
+            return False
+        self._chain = await self._request.look(())
+        return True
+
+
+def _find_claim(level: Level, line: Line, cost: Mapping[str, int]) -> dict[str, int]:
+    """Return what a mark asks for: what the first in line wants, and some slots for those behind it."""
+    claim = dict(cost)
+    for name, limit in level.slot_limits.items():
+        claim[name] = min(line.wanted[name], max(claim[name], limit.slots // _CLAIM * MILLI)) if name in claim else 0
+    return claim

@@ -1,0 +1,62 @@
+"""Find entities that charge a parent, but share no limit name with it: there the parent limits nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.names import DEFAULT_RESOURCE
+from ..core.sharing import share_no_name
+from .states import SYSTEM, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..core.limit import Limit
+    from ..core.values import Entity
+    from .states import Manifest, Stored
+
+
+class Pair(NamedTuple):
+    """An entity and its parent, to be compared on one resource."""
+
+    child: str
+    parent: str
+    resource: str
+
+    def subjects(self, entity_id: str) -> list[Subject]:
+        """Return the levels that may have limits for one of the two, the one that decides first."""
+        shared = [SYSTEM] if self.resource == DEFAULT_RESOURCE else [Subject(None, self.resource), SYSTEM]
+        own = [Subject(entity_id, each) for each in dict.fromkeys((self.resource, DEFAULT_RESOURCE))]
+        return [*own, *shared]
+
+
+def list_pairs(manifest: Manifest, entities: Mapping[str, Entity]) -> Iterator[Pair]:
+    """Iterate over what a file may change: every entity that it names and that charges a parent, by resource."""
+    named = {subject.entity_id for subject in manifest.levels if subject.entity_id is not None}
+    for child in sorted(named | manifest.entities.keys()):
+        stored, stated = entities.get(child), manifest.entities.get(child, {})
+        parent = stated.get("parent_id", None if stored is None else stored.parent_id)
+        if parent is None or not stated.get("cascade", stored is not None and stored.cascade):
+            continue
+        found = {each.resource for each in manifest.levels if each.entity_id in (child, parent)}
+        for resource in sorted({DEFAULT_RESOURCE, *(each for each in found if each is not None)}):
+            yield Pair(child, parent, resource)
+
+
+def find_unshared(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
+    """Return a warning for every pair that will share no limit name. ``stored`` has all of its levels."""
+
+    def limits_after(subject: Subject) -> tuple[Limit, ...]:
+        known = stored.levels.get(subject)
+        kept = () if known is None or (prune and subject.resource is not None) else known.limits or ()
+        found: tuple[Limit, ...] = manifest.levels.get(subject, {}).get("limits", kept)
+        return found
+
+    warnings = []
+    for pair in list_pairs(manifest, stored.entities):
+        both = (pair.subjects(who) for who in (pair.child, pair.parent))
+        own, above = (next(filter(None, map(limits_after, subjects)), ()) for subjects in both)
+        if share_no_name(own, above):
+            where = "" if pair.resource == DEFAULT_RESOURCE else f" on {pair.resource}"
+            warnings.append(f"{pair.child} and its parent {pair.parent} have no limit of the same name{where}")
+    return tuple(warnings)

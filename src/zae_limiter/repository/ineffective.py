@@ -1,0 +1,92 @@
+"""Warn of settings that are stored, but have no effect as things stand. They may have one later."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ..core.errors import ZAELimiterError
+from ..core.names import DEFAULT_RESOURCE
+from ..core.sharing import share_no_name
+from ..logs import CONFIG_INEFFECTIVE, tell
+from ..records import config, entity, keys
+from ..records.algebra import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.limit import Limit
+    from ..records.algebra import Image, Key
+    from ..runtime.deadline import Deadline
+    from .backend import Backend
+
+_MOST_CHILDREN = 5
+"""How many children of an entity are compared with its limits."""
+
+
+def warn_ineffective(backend: Backend, message: str, *args: object) -> None:
+    """Log a setting that has no effect."""
+    tell(CONFIG_INEFFECTIVE, message, *args, **backend.log_fields())
+
+
+def warn_of_soft_floors(backend: Backend, limits: Sequence[Limit]) -> None:
+    """Log soft limits with floors: they keep nothing for others."""
+    for limit in limits:
+        if limit.soft and limit.floors:
+            warn_ineffective(backend, "the floors of %s have no effect while it is soft", limit.name)
+
+
+async def warn_of_names(backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline) -> None:
+    """Log where an entity and its parent, or a child of it, have no limit of the same name.
+
+    The setting is stored already, so failures to look are ignored.
+    """
+    with contextlib.suppress(ZAELimiterError):
+        await _compare_with_parent(backend, ns, entity_id, resource, deadline)
+        query = Query(keys.gsi1_pk_parent(ns, entity_id), gsi="GSI1", limit=_MOST_CHILDREN)
+        for _, image in (await backend.query(query, deadline)).items:
+            await _compare_with_parent(backend, ns, entity.decode(image).id, resource, deadline)
+
+
+async def _compare_with_parent(backend: Backend, ns: str, child: str, resource: str, deadline: Deadline) -> None:
+    (image,) = await backend.read([keys.meta(ns, child)], deadline)
+    meta = entity.inspect(image or {})
+    parent = meta.get("parent_id")
+    if parent is None:
+        return
+    shared = [keys.system_config(ns)]
+    if resource != DEFAULT_RESOURCE:
+        shared = [keys.resource_config(ns, resource), *shared]
+    resources = dict.fromkeys((resource, DEFAULT_RESOURCE))
+    wanted = {who: [*(keys.entity_config(ns, who, each) for each in resources), *shared] for who in (child, parent)}
+    every = list(dict.fromkeys(key for each in wanted.values() for key in each))
+    found = dict(zip(every, await backend.read(every, deadline), strict=True))
+    own, above = ([config.decode(key, found[key]) for key in wanted[who]] for who in (child, parent))
+    cascade = next((each.cascade for each in own if each.cascade is not None), bool(meta.get("cascade")))
+    limits = [next((each.limits for each in levels if each.limits), ()) for levels in (own, above)]
+    if cascade and share_no_name(*limits):
+        where = "" if resource == DEFAULT_RESOURCE else f" on {resource}"
+        warn_ineffective(backend, "%s and its parent %s have no limit of the same name%s", child, parent, where)
+
+
+async def warn_of_switch(backend: Backend, ns: str, level: Mapping[str, str], deadline: Deadline) -> None:
+    """Log a switch for an entity or a resource that nothing is stored about."""
+    who, resource = level.get("entity_id"), level["resource"]
+    with contextlib.suppress(ZAELimiterError):
+        if who is not None:
+            partition = Query(keys.pk_entity(ns, who), limit=3)
+            known = any(_says_more(*each) for each in (await backend.query(partition, deadline)).items)
+            buckets = keys.buckets_of_entity(ns, who)
+        else:
+            registries = [keys.resources(ns), keys.entity_config_resources(ns)]
+            images = await backend.read(registries, deadline)
+            known = any((image or {}).get(f"r_{resource}", 0) > 0 for image in images)
+            buckets = keys.buckets_of_resource(ns, resource)
+        if not known and not (await backend.query(buckets._replace(limit=1), deadline)).items:
+            kind, name = ("resource", resource) if who is None else ("entity", who)
+            warn_ineffective(backend, "the switch is for the %s %s, of which nothing is known", kind, name)
+
+
+def _says_more(key: Key, image: Image) -> bool:
+    """Return whether a record of an entity says more than a switch does."""
+    return not key.sk.startswith(f"{keys.CONFIG}#") or bool(config.decode(key, image).limits)

@@ -1,0 +1,80 @@
+"""Processes that wait for the same slots get about equal shares of them, and the slots stay in use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.limiter.test_slot_crowds import place
+from tests.support.paths import ROOT
+from tests.support.waiting_clients import WHOSE
+from zae_limiter import Limit, SyncRateLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SLOTS = 4
+HOLD = {"redis": 0.25, "sqlite": 0.25, "dynamodb": 1.0}
+"""How long a caller holds a slot in each store, in seconds."""
+SECONDS = float(os.environ.get("WAITING_SECONDS", "6"))
+"""How long callers come again, in seconds; set the variable for longer runs."""
+NANO = 10**9
+
+
+def run_processes(url: str, hold: float, callers: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """Return from when to when the callers of each process held slots, in nanoseconds since the beginning."""
+    command = [sys.executable, "-m", "tests.support.waiting_clients", url, str(SECONDS), str(hold)]
+    command += map(str, callers)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in callers:
+            assert process.stdout.readline() == "ready\n"
+        begun_ns = time.monotonic_ns()
+        process.stdin.close()
+        held: list[list[tuple[int, int]]] = [[] for _ in callers]
+        for line in process.stdout:
+            number, *instants = map(int, line.split())
+            held[number].append((instants[0] - begun_ns, instants[1] - begun_ns))
+    assert process.returncode == 0
+    return held
+
+
+def measure_use(held: Sequence[Sequence[tuple[int, int]]]) -> list[float]:
+    """Return how many slots each process has used on average, from the first grant to the end."""
+    end = int(SECONDS * NANO)
+    begun = min(span[0] for spans in held for span in spans)
+    return [sum(min(ended, end) - since for since, ended in spans if since < end) / (end - begun) for spans in held]
+
+
+@pytest.mark.alone
+@pytest.mark.unix
+@pytest.mark.parametrize("kind", HOLD)
+def test_with_equal_demand_no_process_gets_less_than_half_of_its_share(kind: str, tmp_path: Path) -> None:
+    with place(kind, tmp_path) as url:
+        with SyncRateLimiter(url) as limiter:
+            limiter.set_limits(WHOSE[0], [Limit.concurrent("parallel", SLOTS)])
+        shares = measure_use(run_processes(url, HOLD[kind], [5] * 4))
+    assert min(shares) >= sum(shares) / 4 / 2, shares
+    assert sum(shares) >= 0.9 * SLOTS, shares
+
+
+@pytest.mark.alone
+@pytest.mark.unix
+@pytest.mark.parametrize("kind", HOLD)
+def test_a_single_waiter_is_served_beside_a_busy_process(kind: str, tmp_path: Path) -> None:
+    """Eleven callers share four slots: the one that is alone gets at least half of what is its own."""
+    with place(kind, tmp_path) as url:
+        with SyncRateLimiter(url) as limiter:
+            limiter.set_limits(WHOSE[0], [Limit.concurrent("parallel", SLOTS)])
+        held = run_processes(url, HOLD[kind], [10, 1])
+    shares = measure_use(held)
+    assert shares[1] >= sum(shares) / 11 / 2, shares
+    assert sum(shares) >= 0.9 * SLOTS, shares
