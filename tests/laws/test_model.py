@@ -67,7 +67,7 @@ several_policies = st.integers(1, 3).flatmap(lambda count: st.tuples(*(policies(
 
 
 class Taken(NamedTuple):
-    """A grant."""
+    """A grant: when it counts from, and what it took."""
 
     at_ms: int
     cost: dict[str, int]
@@ -144,6 +144,7 @@ class Machine(RuleBasedStateMachine):
         self.changed_ms = self.changed_ms if self.limits == before else self.now_ms
         run(self.limiters[0].set_limits("key", self.limits))
         self.changed = True
+        self.anchor_ms = max(self.newest_ms, self.anchor_ms + 1)  # the bucket is stamped
 
     def move_to_new_limits(self) -> int:
         """A raise keeps the tokens, a cut clamps them, and from here on the new rate makes new ones.
@@ -160,6 +161,8 @@ class Machine(RuleBasedStateMachine):
         """Move the bucket to the limits in force, and return the instant as of which that is done."""
         self.pots = self.moved_pots()
         self.newest_ms = self.bucket_now_ms
+        for pot in self.pots.values():
+            pot.cut(self.newest_ms)
         self.anchor_ms = max(self.newest_ms, self.anchor_ms + 1)
         return self.newest_ms
 
@@ -247,7 +250,7 @@ class Machine(RuleBasedStateMachine):
             if need:
                 self.pots[name].take(need, decided_ms)
                 self.newest_ms = self.bucket_now_ms
-        return Taken(self.now_ms, cost, priority)
+        return Taken(self.bucket_now_ms, cost, priority)
 
     @rule(data=st.data(), place=st.integers(0, 100))
     @precondition(lambda self: self.leases)

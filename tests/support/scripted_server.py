@@ -100,6 +100,9 @@ class Seen:
         return self.headers.get("x-amz-target", "").partition(".")[2]
 
 
+TLS_HANDSHAKE = b"\x16"
+
+
 class ScriptedServer:
     """One listening port; every connection has a thread. The script is shared, an empty one answers ``{}``."""
 
@@ -180,8 +183,8 @@ class ScriptedServer:
         data = b""
         while b"\r\n\r\n" not in data:
             piece = connection.recv(65536)
-            if not piece:
-                return False
+            if not piece or (not data and piece.startswith(TLS_HANDSHAKE)):
+                return False  # as HTTP servers hang up on a client that begins with a TLS handshake
             data += piece
         head, _, body = data.partition(b"\r\n\r\n")
         line, *lines = head.decode().split("\r\n")

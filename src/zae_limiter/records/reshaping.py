@@ -166,16 +166,22 @@ def move_anchor(key: Key, image: Image, shard: int, at_ms: int, now_ms: int) -> 
 
 
 def stamp(key: Key, image: Image, version: int) -> Write | None:
-    """Return the write that says that there is config of a version; None if the bucket was charged under it already.
+    """Return the write that stamps a bucket with a config version; None if it was charged under that already.
 
-    Every client that has older config loses its next race, and reads the config again. Nothing is taken, and the
-    bucket is not moved to other limits: whoever charges it next does that, as of the change.
+    Every client with an older config loses its next race, and reads the config again. The level of each limit stays
+    what it was at any instant: the next charge moves the bucket to other limits, as of their change.
     """
     if image[CONFIG_VERSION] >= version:
         return None
     newest_ms = latest_instant(image, 0)
-    write = move_anchor(key, image, keys.parse_bucket_pk(key.pk).shard_id, newest_ms, newest_ms)
-    return write._replace(put={**write.put, CONFIG_VERSION: version})
+    anchor, shard = max(newest_ms, image[ANCHOR] + 1), keys.parse_bucket_pk(key.pk).shard_id
+    guards = tuple((attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image)
+    made = image.get(MADE, image[ANCHOR] * MILLI)
+    put = {ANCHOR: anchor, NEWEST: newest_ms, MADE: made, CONFIG_VERSION: version}
+    add = pressure.moved_counters(image, anchor)
+    for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
+        add |= _move_limit(image, name, stored_rule(image, name, shard), anchor)
+    return Write(key, guards, put, add, seen=image)
 
 
 def _move_limit(image: Image, name: str, rule: Rule | None, anchor: int) -> dict[str, int]:

@@ -26,6 +26,8 @@ _HTTP = b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: 
 """A request that every HTTP server answers."""
 _TLS_SHARE = 0.75
 """The part of the time that a TLS connection has; the rest is for asking a silent server whether it speaks TLS."""
+_PROBE_SECONDS = 1.0
+"""How long an endpoint that has never answered may take to show which protocol it speaks."""
 
 
 class Proxy(NamedTuple):
@@ -53,6 +55,8 @@ class _Connection:
         self._sock = sock
         self._tls: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.first = b""
+        """The first bytes that were received."""
         self.idle_since = 0.0
         self.fresh_seconds = 0.0
         self.close = weakref.finalize(self, sock.close)
@@ -84,7 +88,9 @@ class _Connection:
         reader = Reader(tunnel, most)
         while True:
             receive = self._sockets.receive(self._sock, deadline) if tls is None else self._decrypt(tls, deadline)
-            answer = reader.feed(await receive)
+            data = await receive
+            self.first = self.first or data
+            answer = reader.feed(data)
             if answer is not None:
                 return answer, reader.keep_alive and (tls is None or not (tls.pending() or self._incoming.pending))
             await self._sockets.give_way()
@@ -143,6 +149,8 @@ class Connections:
         self.sockets = sockets
         self._connect_timeout = connect_timeout
         self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
+        self._understood = False
+        """Whether the endpoint has ever answered, and so is not addressed by the wrong protocol."""
 
     async def post(self, endpoint: Endpoint, data: bytes, timeout: float, most: int = MAX_BODY) -> Answer:
         """Send one request and return its answer of up to ``most`` bytes, within ``timeout`` seconds."""
@@ -162,14 +170,15 @@ class Connections:
             except TimeoutError as error:
                 raise Unknown("no answer came in time") from error
             except (OSError, Broken) as error:
-                if endpoint.tls is None and not connection.idle_since:
-                    await self._check_protocol(endpoint, deadline)
+                if endpoint.tls is None:
+                    await self._check_plain(endpoint, connection.first, deadline)
                 raise Unknown(str(error) or type(error).__name__) from error
             finally:
                 if again:
                     pool.keep(connection)
                 else:
                     connection.close()
+            self._understood = True
             return answer
         finally:
             pool.slots.give_back()
@@ -193,33 +202,47 @@ class Connections:
                 connection.close()
                 raise
         except TimeoutError as error:
-            if endpoint.tls is not None:
-                await self._check_protocol(endpoint, deadline)
+            await self._check_secure(endpoint, deadline)
             raise NotSent(f"no connection to {host}:{port} in time") from error
         except (OSError, Broken, UnicodeError) as error:
             wrong = find_wrong_setting(error)
             if wrong is not None:
                 raise _refused_handshake(endpoint, wrong) from error
-            if endpoint.tls is not None and isinstance(error, Broken | ConnectionResetError | ssl.SSLEOFError):
-                await self._check_protocol(endpoint, deadline)
+            if isinstance(error, Broken | ConnectionResetError | ssl.SSLEOFError):
+                await self._check_secure(endpoint, deadline)
             raise NotSent(f"no connection to {host}:{port}: {str(error) or type(error).__name__}") from error
 
-    async def _check_protocol(self, endpoint: Endpoint, deadline: float) -> None:
-        """Raise `ConfigurationError` if an endpoint that gave no answer speaks TLS and we do not, or the other way."""
-        if endpoint.proxy is not None:
+    async def _check_plain(self, endpoint: Endpoint, first: bytes, deadline: float) -> None:
+        """Raise `ConfigurationError` if an endpoint without TLS gave no answer because it speaks TLS.
+
+        ``first`` are the first bytes that it sent; some servers send none to clients that do not speak TLS.
+        """
+        if self._understood or endpoint.proxy:
             return
-        deadline = min(deadline, time.monotonic() + self._connect_timeout)
+        if not first:
+            first = await self._probe(endpoint, first_bytes(endpoint.host), deadline)
+        if is_tls(first):
+            where = f"AWS endpoint {endpoint.host}:{endpoint.port}"
+            raise ConfigurationError(f"{where} speaks TLS; write https://", option="endpoint_url")
+
+    async def _check_secure(self, endpoint: Endpoint, deadline: float) -> None:
+        """Raise `ConfigurationError` if there was no TLS handshake because the endpoint speaks plain HTTP."""
+        if endpoint.tls is None or self._understood or endpoint.proxy:
+            return
+        if (await self._probe(endpoint, _HTTP, deadline)).startswith(b"HTTP/"):
+            where = f"AWS endpoint {endpoint.host}:{endpoint.port}"
+            raise ConfigurationError(f"{where} does not speak TLS; write http://", option="endpoint_url")
+
+    async def _probe(self, endpoint: Endpoint, data: bytes, deadline: float) -> bytes:
+        """Send bytes over a new connection and return the first that come back; none if there is no answer."""
+        deadline = min(deadline, time.monotonic() + _PROBE_SECONDS)
         with contextlib.suppress(OSError, UnicodeError):
             connection = await self._connect(endpoint.host, endpoint.port, deadline)
             try:
-                answer = await connection.ask(_HTTP if endpoint.tls else first_bytes(endpoint.host), deadline)
+                return await connection.ask(data, deadline)
             finally:
                 connection.close()
-            where = f"AWS endpoint {endpoint.host}:{endpoint.port}"
-            if endpoint.tls and answer.startswith(b"HTTP/"):
-                raise ConfigurationError(f"{where} does not speak TLS; write http://", option="endpoint_url")
-            if not endpoint.tls and is_tls(answer):
-                raise ConfigurationError(f"{where} speaks TLS; write https://", option="endpoint_url")
+        return b""
 
     async def _connect(self, host: str, port: int, deadline: float) -> _Connection:
         """Connect to the first address that answers; each gets its share of the time that is left."""

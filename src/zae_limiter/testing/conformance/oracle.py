@@ -163,6 +163,10 @@ class ExactBucket:
         self.milli = self.level(as_of_ms) - amount * 1000
         self.as_of_ms = as_of_ms
 
+    def cut(self, as_of_ms: int) -> None:
+        """Drop what is above the capacity at an instant."""
+        self.take(0, as_of_ms)
+
     def change(self, limit: Limit, instant_ms: int) -> None:
         """Go on under another limit: a raise keeps the tokens, a cut clamps them, time that was counted stays so."""
         old = self.limit
