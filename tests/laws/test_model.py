@@ -292,6 +292,8 @@ class Machine(RuleBasedStateMachine):
             self.settled(each, {name: amount for name, amount in here.items() if amount})
 
     def settled(self, taken: Taken, delta: dict[str, int]) -> None:
+        if any(amount > 0 for amount in delta.values()):
+            self.move_to_new_limits()
         for name, amount in delta.items():
             if amount > 0:
                 self.newest_ms = max(self.bucket_now_ms, taken.at_ms)

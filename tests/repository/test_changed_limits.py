@@ -28,6 +28,13 @@ LOOKS: dict[str, Look] = {
 }
 
 
+SetLimits: TypeAlias = Callable[[RateLimiter, list[Limit]], Awaitable[object]]
+
+
+async def set_own(limiter: RateLimiter, limits: list[Limit]) -> None:
+    await limiter.set_limits("key", limits)
+
+
 async def left(limiter: RateLimiter) -> int:
     return (await limiter.available("key", "gpt-4"))["t"]
 
@@ -181,3 +188,50 @@ async def test_what_is_owed_after_a_change_is_no_more_than_that(harness: Harness
         harness.clock.advance(60)
         await lease.adjust(t=10)
     assert await left(limiter) >= 50
+
+
+@pytest.mark.parametrize("set_limits", [RateLimiter.set_system_defaults, set_own], ids=["defaults", "own"])
+async def test_a_debt_does_not_bring_a_cut_rate_back(harness: Harness, set_limits: SetLimits) -> None:
+    """It is paid under the limits in force, which count from their change on."""
+    limiter = harness.limiter()
+    await set_limits(limiter, [EARLIER])
+    async with limiter.acquire("key", "gpt-4", {"t": 1_000}) as lease:
+        await set_limits(limiter, [SLOW])
+        harness.clock.advance(10)
+        await lease.adjust(t=1)
+    assert await left(limiter) == await left(harness.limiter()) == 9
+    harness.clock.advance(10)
+    assert await sell_out(limiter) == 19
+
+
+async def test_a_debt_of_another_process_does_not_either(harness: Harness) -> None:
+    limiter, other = harness.limiter(), harness.limiter()
+    await limiter.set_limits("key", [FAST])
+    async with other.acquire("key", "gpt-4", {"t": 1_000}) as lease:
+        await limiter.set_limits("key", [SLOW])
+        harness.clock.advance(10)
+        await lease.adjust(t=1)
+    assert await left(other) == await left(limiter) == 9
+
+
+async def test_a_debt_is_paid_under_the_numbers_that_a_schedule_puts_in_force(harness: Harness) -> None:
+    set_clock(harness, "2026-06-10T21:59:59")
+    night = ScheduleEntry("* 22-23 * * *", refill_amount=1)
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [Limit("t", 1_000, 1_000, 1, schedule=(night,))])
+    async with limiter.acquire("key", "gpt-4", {"t": 1_000}) as lease:
+        harness.clock.advance(0.5)
+        async with limiter.acquire("key", "gpt-4", {"t": 500}):
+            harness.clock.advance(10.5)
+        await lease.adjust(t=1)
+    assert await left(limiter) == 509
+
+
+async def test_a_debt_of_an_entity_that_is_switched_off_is_settled(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [SLOW])
+    async with limiter.acquire("key", "gpt-4", {"t": 900}) as lease:
+        await limiter.disable_entity("key")
+        await lease.adjust(t=50)
+    await limiter.enable_entity("key")
+    assert await left(limiter) == 50

@@ -148,7 +148,7 @@ class InPlace:
             return False
         if not seen.seen_ms <= now_ms <= min(until_ms, renew_ms) or image[MADE] != charged[MADE]:
             return False
-        if level.token_limits.has_more:
+        if level.token_limits.has_more or (max(delta.values()) > 0 and not self._is_current(chain, now_ms)):
             return False
         after = image.copy()
         for name, amount in delta.items():
@@ -173,6 +173,10 @@ class InPlace:
         if min(delta.values()) < 0:
             self._store.note_return(level.key)
         return True
+
+    def _is_current(self, chain: Chain, now_ms: int) -> bool:
+        """Return whether the limits of a chain are those in force, as far as this process knows."""
+        return chain.generation == self._cache.generation and chain.since_ms <= now_ms < chain.valid_until_ms
 
     def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
         """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""

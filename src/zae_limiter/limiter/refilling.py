@@ -210,7 +210,7 @@ def settle_all(
     """Return the write that settles corrections and counts grants; None if there is nothing to settle."""
     level, write, after = home.level, None, image
     for part in settlements(home, corrections):
-        made = part.settle(after, now_ms).write
+        made = part.settle(after, now_ms, None if charging.is_ahead(level, after) else level).write
         made = made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES})
         write = made if write is None else compose(write, made)
         applied = apply_write(image, write)

@@ -6,9 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..core.credit import sum_up, take_last
-from ..core.errors import RateLimiterUnavailable, ValidationError
-from ..records import bucket, ledger, settlement, usage
-from ..records.algebra import Committed, Write
+from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
+from ..records import bucket, charging, ledger, reshaping, settlement, usage
+from ..records.algebra import Committed, Write, apply_write, compose
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
 from ..records.slots import with_freed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.advance import UnusedAdvance
     from ..core.alerts import Alert
     from ..core.credit import SpentLots
-    from ..records.algebra import Image
+    from ..records.algebra import Image, Key
     from ..records.ledger import BucketChange
     from ..records.level import Level
     from ..records.settlement import SettlementWrite
@@ -105,8 +105,28 @@ class SettlementPart(NamedTuple):
         beyond = {usage.overdrawn(name): off.get(attribute(name, "ov"), 0) for name in self.delta}
         return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
 
-    def settle(self, image: Image, now_ms: int) -> SettlementWrite:
-        """Plan the write that settles the part in its bucket, seen as ``image``."""
+    @property
+    def owes(self) -> bool:
+        """Whether more was used than was taken."""
+        return max(self.delta.values(), default=0) > 0
+
+    def settle(self, image: Image, now_ms: int, current: Level | None = None) -> SettlementWrite:
+        """Plan the write that settles the part in its bucket, seen as ``image``.
+
+        ``current`` is the level under the limits in force, if it is known. Debt counts as of now, so a bucket that was
+        last charged under other limits is first moved to these, in the same write.
+        """
+        if current is None or not self.owes or self.shard.seen.limits(current, image, now_ms) is not None:
+            return self._settle_as_is(image, now_ms)
+        moving = reshaping.reshape(current, image, _NOTHING, now_ms)
+        moved = None if moving is None else apply_write(image, moving)
+        assert moving is not None  # nothing always fits
+        assert moved is not None  # nothing is deleted
+        made = self._settle_as_is(moved, now_ms)
+        return made._replace(write=compose(moving, made.write))
+
+    def _settle_as_is(self, image: Image, now_ms: int) -> SettlementWrite:
+        """Plan the write that settles the part in a bucket under the limits that it was last charged under."""
         level = self.shard.level
         changes = self.changes if self.delta else 0
         made = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
@@ -172,8 +192,11 @@ class Settling:
             if len(found) < len(parts) or any(part.is_split for part in parts):
                 await self._settle_apart(parts)
                 return
+            levels = await self._find_levels(parts) if any(part.owes for part in parts) else {}
             now_ms = self._backend.clock.now_ms()
-            planned = [(part, image, part.settle(image, now_ms)) for part, image in found]
+            planned = [
+                (part, image, part.settle(image, now_ms, levels.get(part.shard.level.key))) for part, image in found
+            ]
             changes = [self._complete(*each, now_ms) for each in planned]
             outcome = await self._backend.commit_changes(changes, self._deadline)
             if isinstance(outcome, Committed):
@@ -267,15 +290,36 @@ class Settling:
                 await self._settle_together([part._replace(shard=shard)])
                 return
 
+    async def _find_levels(self, parts: Sequence[SettlementPart]) -> dict[Key, Level]:
+        """Return by record the level that it has under the limits in force, if these are stored."""
+        chain = await self._find_chain()
+        if chain is None or (chain.given is not None and chain.given.limits is not None):
+            return {}  # limits that came with a call are in force for that call only
+        current = {home.level.entity_id: home.level for home in chain.homes}
+        levels = {}
+        for part in parts:
+            level, image = current.get(part.shard.level.entity_id), part.shard.seen.image
+            if level is not None and image is not None:
+                level = level.at(part.shard.level.shard, image.get(SHARDS, 1))
+                if not charging.is_ahead(level, image):
+                    levels[level.key] = level
+        return levels
+
     async def _find_level(self, charged: Level) -> Level | None:
         """Return the level of an entity under the limits in force now, or None if it has none any more."""
+        chain = await self._find_chain()
+        homes = () if chain is None else chain.homes
+        found = next((home.level for home in homes if home.level.entity_id == charged.entity_id), None)
+        return None if found is None else found.at(0, 1)
+
+    async def _find_chain(self) -> Chain | None:
+        """Return the chain under the limits in force now; None if it has none any more, or is switched off."""
         first = self._chain.homes[0].level
         try:
             chain = await self._chains.find(first.entity_id, first.resource, self._chain.given, self._deadline)
-        except ValidationError:  # no limits are stored for it
+            return await self._chains.follow(chain, self._deadline)
+        except (ValidationError, ResourceDisabled):
             return None
-        found = next((home.level for home in chain.homes if home.level.entity_id == charged.entity_id), None)
-        return None if found is None else found.at(0, 1)
 
 
 def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
