@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.acquiring import granted, take
-from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
+from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry, SyncRateLimiter, ValidationError
 from zae_limiter.stores.sqlite import SqliteStore
 from zae_limiter.testing import Harness, ManualClock
 
@@ -235,3 +236,44 @@ async def test_a_clock_60_s_ahead_mints_nothing_and_starves_nobody(
     harness.clock.advance_ms(600)
     ahead.advance_ms(600)
     assert await granted(right, {"rpm": 1}, limits=MINUTELY), "starved"
+
+
+async def test_a_clock_that_steps_back_across_a_border_while_limits_change_is_no_contention(harness: Harness) -> None:
+    """What does not fit as of the bucket's newest instant is refused, although more would fit before the border."""
+    evening = round(datetime(2026, 6, 10, 22, 0, tzinfo=UTC).timestamp() * 1000)
+    harness.clock.set_ms(evening + 400)
+    limiter = harness.limiter()
+    await limiter.set_limits("key", [Limit("a", 50, 10, 1), Limit("b", 100, 100, 1)])
+    await take(limiter, {"a": 1, "b": 25})
+    harness.clock.advance(-9)
+    night = ScheduleEntry("* 22-23 * * *", capacity=5)
+    await limiter.set_limits("key", [Limit("a", 5, 100, 1), Limit("b", 100, 100, 1, schedule=(night,))])
+    assert not await granted(limiter, {"a": 0, "b": 25})
+    assert await granted(limiter, {"a": 0, "b": 5})
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_history_of_clocks_and_limits_makes_contention(harness: Harness, seed: int) -> None:
+    chance = random.Random(seed)
+    night = ScheduleEntry("* 22-23 * * *", capacity=5, refill_amount=1)
+    choices = [
+        Limit("a", capacity, rate, 1, schedule=schedule, floors=floors)
+        for capacity in (5, 100)
+        for rate in (1, 100)
+        for schedule in ((), (night,))
+        for floors in ((), (("batch", 0.5),))
+    ]
+    choices.append(Limit.quota("a", 50, every="hour", floors={"batch": 0.5}))
+    harness.clock.set_ms(round(datetime(2026, 6, 10, 21, 59, 55, tzinfo=UTC).timestamp() * 1000))
+    limiters = [harness.limiter(), harness.limiter()]
+    await limiters[0].set_limits("key", [Limit("a", 100, 10, 1, floors=(("batch", 0.5),))])
+    for _ in range(60):
+        limiter, action = chance.choice(limiters), chance.random()
+        if action < 0.2:
+            await limiter.set_limits("key", [chance.choice(choices)])
+        elif action < 0.5:
+            harness.clock.advance_ms(chance.choice([-9_000, -60, 1, 49, 60, 500, 9_000]))
+        else:
+            with contextlib.suppress(ValidationError):  # floors may have gone
+                cost, priority = {"a": chance.choice([0, 1, 5, 25, 50, 100])}, chance.choice([None, "batch"])
+                await granted(limiter, cost, priority=priority)

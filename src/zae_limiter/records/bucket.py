@@ -109,7 +109,7 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             held = first_level(image, entry.tk, entry.rule, now_ms)
             held = NEVER_USED if name in level.scheduled and held == entry.rule.capacity else held
             yield name, ShardBalance(entry.rule, held, now_ms, lots)
-        elif old != entry.rule or (name in level.scheduled and latest_instant(image, 0) < level.in_force[0]):
+        elif old != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
             instant = latest_instant(image, now_ms)
             change = carry_over(level, image, name, old, entry.rule, instant)
             held = min(change.ceiling, image[entry.tk] + change.produced)

@@ -94,7 +94,7 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     entries = level.token_limits_of(image)
     anchor_ms, by_name = image[ANCHOR], {}
-    if level.scheduled and image[NEWEST] < level.in_force[0]:
+    if level.scheduled and not level.is_in_force(image[NEWEST]):
         return None
     until_ms, window, lots, idle = _FAR, (-_FAR, _FAR), _NO_LOTS, _NONE
     if CREDITS in image:

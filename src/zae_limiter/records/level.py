@@ -146,6 +146,10 @@ class Level(NamedTuple):
         key = keys.bucket(self.namespace_id, self.entity_id, self.resource, shard)
         return self._replace(key=key, shard=shard, shard_count=count)
 
+    def is_in_force(self, instant_ms: int) -> bool:
+        """Return whether no border of a schedule lies between an instant and the limits of the level."""
+        return self.in_force[0] <= instant_ms < self.in_force[1]
+
     def charges(self, cost: Mapping[str, int]) -> bool:
         """Return whether something of a cost is taken here."""
         return any(cost.get(name) for name in (*self.token_limits, *self.slot_limits))
