@@ -204,7 +204,7 @@ class Engine:
         try:
             await self.settle_parts(grant.chain, settlement_parts(grant, delta), deadline)
         finally:
-            if self._lines.waiting:
+            if self._lines.occupied:
                 self._lines.stir(grant.chain.roots)
 
     async def settle_parts(self, chain: Chain, parts: Sequence[SettlementPart], deadline: Deadline) -> None:

@@ -135,7 +135,7 @@ class InPlace:
             return True
         with self._lock:
             done = self._settle(chain, images[0], delta, self._clock.now_ms())
-        if self._lines.waiting:  # somebody has come since
+        if self._lines.occupied:
             self._lines.stir(chain.roots)
         return done
 

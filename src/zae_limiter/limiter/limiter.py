@@ -114,7 +114,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._chains = Chains(self._backend, multiplier)
         self._observers = Observers(self._backend)
         self._announcer = Announcer(self._backend, self._observers, on_alert)
-        self._lines = Lines(self._backend.runtime, self._clock, self._observers.now)
+        self._lines = Lines(self._backend, self._observers.now)
         self._prefetcher = self._open_background(prefetch)
         self._takes_in_turn = self._prefetcher is not None or not self._speculative
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)

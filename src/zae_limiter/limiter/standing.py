@@ -211,7 +211,8 @@ class Standing:
         if self._overtaken and error.at_latest and self._is_next(now_ms):
             seconds = min(seconds, max(_SHORTEST_PAUSE, (now_ms - self._ticket.since_ms) / 1000 / _SHARE))
         stirred = await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
-        if stirred or holds_back or self._clock.now_ms() >= self._promised_ms:
+        has_news, self._ticket.has_news = self._ticket.has_news, False
+        if not has_news and (stirred or holds_back or self._clock.now_ms() >= self._promised_ms):
             return False
         self._chain = await self._request.look(())
         return True

@@ -15,18 +15,19 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..core.bucket import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import after_fork, protect
 from ..records.waiters import WAITER_PREFIX
-from ..runtime.port import Runtime, Signal, has_ended
+from ..runtime.port import Signal, has_ended
 from .planning import add_up
 
 if TYPE_CHECKING:
-    from ..clock import Clock
     from ..records.algebra import Key
+    from ..repository.backend import Backend
     from .chain import Chain
 
     T = TypeVar("T")
@@ -43,6 +44,8 @@ class Ticket:
     mark: str
     """The attribute of the mark that its line leaves in buckets."""
     since_ms: int
+    has_news: bool = False
+    """Whether another limiter has given something back, which its own has not seen yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,13 +57,19 @@ class Line:
     marked_ms: int = 0
 
 
+_OCCUPIED: WeakKeyDictionary[object, set[Lines]] = WeakKeyDictionary()
+"""By store: the lines of its limiters in this process in which anybody stands."""
+
+
 class Lines:
     """The lines of one limiter, by bucket."""
 
-    def __init__(self, runtime: Runtime, clock: Clock, stopwatch: Callable[[], float]) -> None:
-        self._runtime = runtime
-        self._clock = clock
+    def __init__(self, backend: Backend, stopwatch: Callable[[], float]) -> None:
+        self._runtime = backend.runtime
+        self._clock = backend.clock
         self._stopwatch = stopwatch
+        self.occupied = _OCCUPIED.setdefault(backend.store, set())
+        """The lines of all limiters on this store in which anybody stands: a return wakes their heads."""
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
@@ -81,14 +90,19 @@ class Lines:
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""
+        for each in tuple(self.occupied):
+            for head in each._heads(keys):
+                head.has_news = head.has_news or each is not self
+                head.signal.set()
+
+    def _heads(self, keys: tuple[Key, ...]) -> list[Ticket]:
         with self._lock:
-            heads = [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
-        for head in heads:
-            head.signal.set()
+            return [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
 
     def forget(self) -> None:
         """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
         self.waiting = {}
+        self.occupied.discard(self)
         self._name = os.urandom(4).hex()
 
     async def time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
@@ -139,6 +153,7 @@ class Lines:
         with self._lock:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
+            self.occupied.add(self)
             for key, cost in ticket.costs.items():
                 line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
@@ -177,6 +192,8 @@ class Lines:
             heirs = [front for front in fronts if self.leads(front)]
             if not lines:
                 self.waiting.pop(ticket.scope, None)
+            if not self.waiting:
+                self.occupied.discard(self)
         for heir in heirs:
             heir.signal.set()
 
