@@ -37,6 +37,18 @@ async def change(limiter: RateLimiter, *limits: Limit) -> None:
     await take(limiter, {limits[0].name: 1 if limits[0].is_concurrency else 0, "rpm": 1})
 
 
+@pytest.mark.parametrize(("used", "left"), [(150, -90), (20, 40)], ids=["debt", "give-back"])
+async def test_what_is_settled_while_a_limit_counts_slots_is_not_lost(harness: Harness, used: int, left: int) -> None:
+    rate, other = Limit.per_hour("limit", 60), Limit.per_minute("rpm", 100)
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([rate, other])
+    async with limiter.acquire("key", "gpt-4", {"limit": 60, "rpm": 1}) as lease:
+        await change(limiter, Limit.concurrent("limit", 10, ttl=60), other)
+        await lease.settle(limit=used)
+    await limiter.set_system_defaults([rate, other])
+    assert (await limiter.available("key", "gpt-4"))["limit"] == left
+
+
 @pytest.mark.parametrize(
     ("rate", "left"),
     [(Limit.per_hour("limit", 60), 0), (Limit.quota("limit", 60, every=timedelta(hours=1), rollover=5), 5)],

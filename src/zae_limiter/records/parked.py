@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import Rule, ShardBalance
+from ..core.bucket import Rule, ShardBalance, between
 from ..core.validation import MissingCronsim, ValidationError
 from .level import ANCHOR, SHARDS, attribute, parse_calendar
 
@@ -63,6 +63,16 @@ def park(level: Level, image: Image, changes: SlotChanges) -> SlotChanges:
             guards.append((tk, "=", image[tk]))
             put[attribute(name, PARKED)] = ",".join(map(str, (*numbers, *shape)))
     return changes._replace(guards=tuple(guards), put=put)
+
+
+def settle_parked(text: str, amount: int, now_ms: int) -> str:
+    """Return parked tokens after a settlement: less by ``amount`` as of now, or more if it is negative."""
+    balance = ParkedTokens.parse(text).balance
+    if amount > 0:
+        at_ms = max(now_ms, balance.anchor)
+        amount += balance.tokens + between(balance.rule, balance.anchor, at_ms) - balance.level(at_ms)
+    _, _, rest = text.partition(",")
+    return f"{balance.tokens - amount},{rest}"
 
 
 def first_level(image: Image | None, tk: str, rule: Rule, now_ms: int) -> int:

@@ -18,6 +18,7 @@ from .bucket import latest_instant, stored_rule, whole_rule
 from .charging import create, is_expiring
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute
 from .lots import parse_lot
+from .parked import PARKED, settle_parked
 from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
@@ -164,11 +165,19 @@ class SettlementDraft:
         return sum_up(lots)
 
     def count_unknown(self, name: str, amount: int) -> None:
-        """Count the consumption of a limit that the bucket does not have, unless it is a concurrency limit now."""
+        """Count the consumption of a limit that the bucket does not have.
+
+        If it is a concurrency limit now, settle the tokens that it will have when it counts tokens again.
+        """
+        parked = attribute(name, PARKED)
         if attribute(name, "tl") not in self._image:
             entry = self._level.token_limits[name]
             self.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
             self.add[entry.tc] = amount
+        elif parked in self._image and (amount > 0 or self._is_same_bucket):
+            text = self._image[parked]
+            self.guards.append((parked, "=", text))
+            self.put[parked] = settle_parked(text, amount, self._instant_ms)
 
     def owe(self, name: str, rule: Rule, amount: int) -> None:
         """Lower the level of a limit by ``amount``, below zero if need be.
