@@ -94,8 +94,10 @@ class SyncOperations(SyncStackOperations):
         return run(self._inner.delete_entity(entity_id, principal))
 
     def get_buckets(self, entity_id: str, resource: str | None = None) -> list[BucketState]:
-        """Return the stored buckets of an entity, for one resource or all, not refilled to now.
+        """Return the stored buckets of an entity, for one resource or all, as they were last written.
 
+        They are not refilled to now, and have the limits of their last charge; `available` and `get_status` show
+        balances under the limits in force.
         A limit that has credit and was never charged is full, under the config; without config its numbers are 0.
         """
         return run(self._inner.get_buckets(entity_id, resource))
