@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 """Longest pause between two looks at the store, in seconds."""
 _SPLIT_LOOK_SECONDS = 1.1
-"""The same for slots of a split bucket: looking at all shards more often makes more processes race for one slot."""
+"""The same for slots that are left to others: looking more often makes more processes race for one slot."""
+_MANY_SLOTS = 64
+"""A pool of at least this many slots is large."""
 _RECENT_MS = 50
 """How long an image of a bucket counts as just seen, in milliseconds."""
 _CLAIM = 8
@@ -89,7 +91,7 @@ class Standing:
         self._ticket = lines.new_ticket(request.chain, request.cost)
         self._deadline_ms = self._ticket.since_ms + request.max_wait_ms
         self._promised_ms = 0
-        self._takes = 0
+        self._takes = self._first_takes = 0
         self._overtaken = False
         """Whether others were served since it is the first in line."""
 
@@ -107,7 +109,9 @@ class Standing:
                 if error is None:
                     await self._hold_back()
                     try:
-                        return await request.attempt(TicketTurn(lines, ticket, self._clock.now_ms()))
+                        granted = await request.attempt(TicketTurn(lines, ticket, self._clock.now_ms()))
+                        lines.note_served(ticket, self._chain.count_takes())
+                        return granted
                     except RateLimitExceeded as refused:
                         error = refused
                 now_ms = self._clock.now_ms()
@@ -138,11 +142,11 @@ class Standing:
         return None if isinstance(error, CapacityExceeded) else error
 
     async def _hold_back(self) -> None:
-        """Wait while slots of a split bucket are raced for, and none is free that this process should take.
+        """Wait while slots of a split bucket, or of many, are raced for and none is free that this process should take.
 
         Those that are free then are about to be taken again where they were freed.
         """
-        while self._chain.sharded and (now_ms := self._clock.now_ms()) < self._deadline_ms:
+        while self._holds_back(now_ms := self._clock.now_ms()) and now_ms < self._deadline_ms:
             shards = list(self._chain.shards())
             raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
             if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
@@ -174,7 +178,8 @@ class Standing:
         """Leave a mark in each bucket that refuses, if it is time to. Return whether the store was looked at."""
         ticket = self._ticket
         waited = now_ms - ticket.since_ms
-        if self._chain.sharded or not (self._overtaken or waited >= PATIENCE_MS):
+        is_patient = not (self._overtaken or waited >= PATIENCE_MS) or (error.at_latest and self._holds_back(now_ms))
+        if self._chain.sharded or is_patient:
             return False
         refused = {(status.entity_id, status.resource) for status in error.violations}
         until_ms, marks = min(now_ms + MARK_MS, self._deadline_ms), []
@@ -192,6 +197,24 @@ class Standing:
         self._chain = await self._request.look(marks)
         return True
 
+    def _holds_back(self, now_ms: int) -> bool:
+        """Return whether slots that other processes have freed are left to these.
+
+        Those of a split bucket are, as it has no marks; and those of a large pool, of which each process has some that
+        come back often, unless all slots have changed hands and none of them came to this process.
+        """
+        chain = self._chain
+        if not chain.slot_names or chain.sharded:
+            return bool(chain.slot_names)
+        slots = min(limit.slots for level, _ in chain.homes for limit in level.slot_limits.values())
+        if slots < _MANY_SLOTS:
+            return False
+        takes = chain.count_takes()
+        self._first_takes = self._first_takes or takes
+        lines = [self._lines.find_line(self._ticket, key) for key in self._ticket.costs]
+        since = max([self._first_takes, *(line.takes for line in lines if line is not None)])
+        return now_ms - self._ticket.since_ms < PATIENCE_MS or takes - since < slots
+
     def _is_next(self, now_ms: int) -> bool:
         """Return whether one of the next slots to be freed may be left to this waiter, by the marks of others."""
         mark, since_ms = self._ticket.mark, self._ticket.since_ms
@@ -205,10 +228,10 @@ class Standing:
 
     async def _pause(self, error: RateLimitExceeded, now_ms: int) -> bool:
         """Wait until a try may succeed, or it is time to look at the store. Return whether that was looked at."""
-        holds_back = self._chain.sharded and bool(self._chain.slot_names)  # then `_hold_back` looks
+        holds_back = self._holds_back(now_ms)  # then `_hold_back` looks
         longest = _SPLIT_LOOK_SECONDS if holds_back else LOOK_SECONDS
         seconds = min(longest, (self._deadline_ms - now_ms) / 1000, error.retry_after_seconds or 0)
-        if self._overtaken and error.at_latest and self._is_next(now_ms):
+        if self._overtaken and error.at_latest and not holds_back and self._is_next(now_ms):
             seconds = min(seconds, max(_SHORTEST_PAUSE, (now_ms - self._ticket.since_ms) / 1000 / _SHARE))
         stirred = await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
         has_news, self._ticket.has_news = self._ticket.has_news, False

@@ -50,11 +50,14 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """The waiters for one bucket in the order of coming, what they want together, and when it last left a mark."""
+    """The waiters for one bucket in the order of coming, and what they want together."""
 
     tickets: deque[Ticket] = field(default_factory=deque)
     wanted: Counter[str] = field(default_factory=Counter)
     marked_ms: int = 0
+    """When it last left a mark in the bucket."""
+    takes: int = 0
+    """How often slots of the bucket had been taken when one of its waiters was last served."""
 
 
 _OCCUPIED: WeakKeyDictionary[object, set[Lines]] = WeakKeyDictionary()
@@ -141,6 +144,13 @@ class Lines:
         with self._lock:
             line = self.waiting.get(ticket.scope, {}).get(key)
             return line if line is not None and ticket in line.tickets else None
+
+    def note_served(self, ticket: Ticket, takes: int) -> None:
+        """Note that a ticket was served when slots had been taken ``takes`` times, before it leaves its lines."""
+        for key in ticket.costs:
+            line = self.find_line(ticket, key)
+            if line is not None:
+                line.takes = takes
 
     def find_next(self, ticket: Ticket, key: Key) -> Ticket | None:
         """Return the ticket behind one that leads the line of a bucket."""

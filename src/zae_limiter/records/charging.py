@@ -80,8 +80,8 @@ class AnchoredLimits(NamedTuple):
 def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
     """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
 
-    None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, credit
-    that has expired, or was not written since its limits are in force.
+    None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, no
+    expiry although it should have one, credit that has expired, or was not written since its limits are in force.
     """
     config_version = image[CONFIG_VERSION]
     if is_ahead(level, image) or (level.version is not None and config_version != level.version):
@@ -90,6 +90,8 @@ def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits |
         return None
     if MADE not in image or (level.usage_days and HOUR_END not in image):
         return None
+    if level.lifetime_ms and TTL not in image and is_expiring(level, image):
+        return None  # one that has been under an entity's own limits may be deep in debt
     if level.slot_limits and not states_slots(level, image):
         return None
     entries = level.token_limits_of(image)

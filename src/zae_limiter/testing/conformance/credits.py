@@ -294,7 +294,7 @@ async def a_partial_reset_does_not_void_open_leases(harness: Harness) -> None:
 @check
 async def a_bucket_that_was_reset_is_still_listed(harness: Harness) -> None:
     """Full, under the limits in force, and without what open leases give back."""
-    limiter, other = harness.limiter(), harness.limiter()
+    limiter, other = await new_limiters(harness, 2)
     day = Limit.per_day("rpd", 10)
     await limiter.set_system_defaults([STILL, day])
     async with limiter.acquire("key", "gpt-4", {"tpm": 80, "rpd": 10}) as lease:
@@ -312,7 +312,7 @@ async def a_bucket_that_was_reset_is_still_listed(harness: Harness) -> None:
 @check
 async def credit_without_a_charge_is_listed(harness: Harness) -> None:
     """Under the limits in force, and under its name alone where nothing is stored about the limit."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults([STILL, Limit.per_day("rpd", 10)])
     await limiter.top_up("key", "gpt-4", {"tpm": 50})
     for _ in range(2):
@@ -349,7 +349,7 @@ async def credits_go_with_the_entity(harness: Harness) -> None:
 @check
 async def a_deleted_entity_leaves_no_idempotency_keys(harness: Harness) -> None:
     """An entity that is created again gets its credit, also with a key that the deleted one has used."""
-    limiter = harness.limiter()
+    limiter = await new_limiter(harness)
     await limiter.set_system_defaults([STILL])
     used = [f"order-{number}" for number in range(60)]
     for lives in range(2):
