@@ -29,8 +29,10 @@ async def call(limiter: RateLimiter, end: float, hold: float, held: list[tuple[i
     while time.monotonic() < end:
         async with limiter.acquire(*WHOSE, {}, max_wait=MAX_WAIT):
             begun = time.monotonic_ns()
-            await asyncio.sleep(hold)
-            held.append((begun, time.monotonic_ns()))
+            try:
+                await asyncio.sleep(hold)
+            finally:  # at the end it is cancelled
+                held.append((begun, time.monotonic_ns()))
 
 
 async def run(number: int, url: str, seconds: float, hold: float, callers: int) -> None:
