@@ -36,6 +36,8 @@ _PING = b"PING\r\n"
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS_SHARE = 0.75
 """The part of the time that a TLS handshake has; the rest is for asking a silent server whether it speaks TLS."""
+_PROBE_SECONDS = 1.0
+"""Longest wait for a server to show which protocol it speaks, in seconds."""
 _HEAR_SECONDS = 2.0
 """How long we wait for a server that has closed a connection to say why."""
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -169,8 +171,8 @@ class LinkOpener:
 
     async def _check_protocol(self, address: Address, deadline: float) -> None:
         """Raise `ConfigurationError` if a server speaks TLS and we do not, or the other way round."""
-        left = min(deadline - time.monotonic(), self._connect_timeout)
-        if not address.port or left <= 0:
+        left = min(deadline - time.monotonic(), self._connect_timeout, _PROBE_SECONDS)
+        if not address.port or left <= 0 or (address in self._greeted and not self._tls):
             return
         answer = await self._wire.probe(address, _PING if self._tls else first_bytes(address.host), left)
         if self._tls and answer[:1] in (b"+", b"-"):
