@@ -235,7 +235,7 @@ MUTATIONS = [
     Mutation("core.bucket.wait_ms", "min(end - 1, max(early, full_ms))", "max(early, full_ms)", CREDIT),
     Mutation("core.bucket.wait_ms", "if now_ms < end < FOR_EVER", "if end < 0", CREDIT),
     Mutation("records.lots._parse_lots", "lot.expires_ms)", "-lot.expires_ms)", CREDIT),
-    Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", CREDIT),
+    Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", "credits.expired_credit_is_not_spent"),
     Mutation("records.settlement.settle", "- credit.get(name, 0)", "", RETURNED),
     Mutation("records.settlement.SettlementDraft.return_lots", "self._is_same_bucket and", "", GONE_WITH),
     Mutation("records.credits.fill_up", "between(rule, put[ANCHOR], now_ms)", "between(rule, 0, now_ms)", FILLED),

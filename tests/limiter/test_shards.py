@@ -215,7 +215,8 @@ async def test_a_client_that_learns_of_a_split_is_not_refused_for_it(harness: Ha
         await take(first, 1)
         await split(second)
         assert await take(first, 80) is None
-        await first.delete_entity("key")
+        await first.create_entity("key")
+        await first.delete_entity("key")  # with its buckets
 
 
 @settings(max_examples=40)

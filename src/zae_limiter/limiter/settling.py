@@ -313,7 +313,12 @@ class Settling:
         return None if found is None else found.at(0, 1)
 
     async def _find_chain(self) -> Chain | None:
-        """Return the chain under the limits in force now; None if it has none any more, or is switched off."""
+        """Return the chain under the limits in force now; None if it has none any more, or is switched off.
+
+        A limiter that was closed reads no limits: the chain stays as it was charged.
+        """
+        if self._backend.closed:
+            return self._chain
         first = self._chain.homes[0].level
         try:
             chain = await self._chains.find(first.entity_id, first.resource, self._chain.given, self._deadline)

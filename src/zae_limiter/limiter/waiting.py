@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from ..core.bucket import debit
 from ..core.decide import refusal
@@ -60,8 +60,8 @@ class Line:
     """How often slots of the bucket had been taken when one of its waiters was last served."""
 
 
-_OCCUPIED: WeakKeyDictionary[object, set[Lines]] = WeakKeyDictionary()
-"""By store: the lines of its limiters in this process in which anybody stands."""
+_OCCUPIED: set[ref[Lines]] = set()
+"""The lines of all limiters of this process in which anyone stands."""
 
 
 class Lines:
@@ -71,8 +71,10 @@ class Lines:
         self._runtime = backend.runtime
         self._clock = backend.clock
         self._stopwatch = stopwatch
-        self.occupied = _OCCUPIED.setdefault(backend.store, set())
-        """The lines of all limiters on this store in which anybody stands: a return wakes their heads."""
+        self.store = backend.store
+        self.occupied = _OCCUPIED
+        self._ref = ref(self, _OCCUPIED.discard)
+        hash(self._ref)  # a reference remembers its hash, which cannot be computed once these lines are gone
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.waiting: dict[object, dict[Key, Line]] = {}
         """The lines of each event loop; empty where nobody waits."""
@@ -92,8 +94,13 @@ class Lines:
             raise error
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
-        """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named."""
-        for each in tuple(self.occupied):
+        """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named.
+
+        The waiters of other limiters on the same store are woken as well.
+        """
+        for each in [lines() for lines in tuple(_OCCUPIED)]:
+            if each is None or each.store is not self.store:
+                continue
             for head in each._heads(keys):
                 head.has_news = head.has_news or each is not self
                 head.signal.set()
@@ -105,7 +112,7 @@ class Lines:
     def forget(self) -> None:
         """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
         self.waiting = {}
-        self.occupied.discard(self)
+        _OCCUPIED.discard(self._ref)
         self._name = os.urandom(4).hex()
 
     async def time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
@@ -163,7 +170,7 @@ class Lines:
         with self._lock:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
-            self.occupied.add(self)
+            _OCCUPIED.add(self._ref)
             for key, cost in ticket.costs.items():
                 line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
@@ -203,7 +210,7 @@ class Lines:
             if not lines:
                 self.waiting.pop(ticket.scope, None)
             if not self.waiting:
-                self.occupied.discard(self)
+                _OCCUPIED.discard(self._ref)
         for heir in heirs:
             heir.signal.set()
 

@@ -51,20 +51,20 @@ class Waiter(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _parse(mark: object) -> Waiter | None:
+def _parse(mark: str) -> Waiter | None:
     """Return the waiter of a mark; None for a damaged one, which counts as none."""
     try:
-        since_ms, until_ms, cost = json.loads(str(mark))
+        since_ms, until_ms, cost = json.loads(mark)
         return Waiter(int(since_ms), int(until_ms), {str(name): int(need) for name, need in cost.items()})
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 
 def find_waiters(image: Image | None, now_ms: int, line: str = "") -> Iterator[Waiter]:
     """Iterate over the waiters whose marks count in a bucket, except the one of ``line``."""
-    for attr in image or ():
-        if attr.startswith(WAITER_PREFIX) and attr != line and image is not None:
-            waiter = _parse(image[attr])
+    for attr, mark in (image or {}).items():
+        if attr.startswith(WAITER_PREFIX) and attr != line:
+            waiter = _parse(str(mark))
             if waiter is not None and waiter.until_ms > now_ms:
                 yield waiter
 
@@ -82,7 +82,7 @@ def sum_ahead(image: Image | None, line: str, since_ms: int, now_ms: int, slots:
 def leave_mark(key: Key, image: Image, line: str, waiter: Waiter, now_ms: int) -> Write:
     """Return the write that leaves a mark in a bucket, and removes those that nobody renews any more."""
     marks = [attr for attr in image if attr.startswith(WAITER_PREFIX) and attr != line]
-    known = [(attr, _parse(image[attr])) for attr in marks]
+    known = [(attr, _parse(str(image[attr]))) for attr in marks]
     dead = [attr for attr, other in known if other is None or other.until_ms < now_ms - _FORGOTTEN_MS]
     return Write(key, (PRESENT,), {line: waiter.encode()}, remove=tuple(dead), seen=image)
 

@@ -236,6 +236,19 @@ async def credits_return_before_the_allowance(harness: Harness) -> None:
 
 
 @check
+async def expired_credit_is_not_spent(harness: Harness) -> None:
+    """A bucket whose allowance is used up refuses as soon as its credit expires, also a client that has just seen it."""
+    table = await Play.start(harness, STILL)
+    await table.clients[0].set_system_defaults([STILL])
+    await table.top_up(0, 50, 60_000)
+    await table.acquire(0, 100)
+    for _ in range(2):
+        await table.acquire(0, 20)
+        await table.compare(0)
+        table.advance(60_000)
+
+
+@check
 async def a_top_up_is_made_once(harness: Harness) -> None:
     """With the same key, also by somebody else; another request with that key is an error."""
     limiter, other = await new_limiters(harness, 2)

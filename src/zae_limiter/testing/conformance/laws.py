@@ -239,7 +239,7 @@ async def refusal_is_no_failure(harness: Harness, limit: Limit, fault: Fault) ->
     child = family.children[0]
     store = FaultyStore(harness.store())
     namespace = family.keeper.repository.namespace
-    limiter = harness.limiter(harness.repository(store, namespace=namespace), refusal_ttl=0, timeout=1.0)
+    limiter = harness.limiter(harness.repository(store, namespace=namespace), refusal_ttl=0, timeout=10.0)
     pot = ExactBucket.full(limit, family.now_ms)
     async with limiter.acquire(child, RESOURCE, {limit.name: 1}):
         pot.take(1, family.now_ms)
@@ -264,13 +264,13 @@ async def refusal_is_no_failure(harness: Harness, limit: Limit, fault: Fault) ->
 
 async def _failing(limiter: RateLimiter, store: FaultyStore, child: str, limit: Limit, fault: Fault) -> int:
     """Acquire twice while the store fails, blocked and allowed; return how many writes may have been made."""
-    store.inject(fault, verb="commit", seconds=5.0)
+    store.inject(fault, verb="commit", seconds=60.0)
     with raises(RateLimiterUnavailable, "the store failed") as caught:
         async with limiter.acquire(child, RESOURCE, {limit.name: 1}, on_unavailable="block"):
             pass
     true(isinstance(caught.error, InfrastructureError), "a failure of the infrastructure")
     true(not isinstance(caught.error, RateLimitError), "is not about limits")
-    store.inject(fault, verb="commit", seconds=5.0)
+    store.inject(fault, verb="commit", seconds=60.0)
     async with limiter.acquire(child, RESOURCE, {limit.name: 1}, on_unavailable="allow") as lease:
         true(lease.degraded, "a body that runs without limits is told so")
     return 0 if fault is Fault.FAIL_BEFORE else 2
