@@ -85,7 +85,7 @@ def test_limits_keep_their_meaning(fields: Image, limit: Limit) -> None:
 @pytest.mark.parametrize("cascade", [None, True, False])
 def test_switches_and_cascade_policies_keep_their_meaning(disabled: object, access: Access, cascade: bool) -> None:
     item = Item(RESOURCE, {"resource": "gpt-4", "disabled": disabled, "cascade": cascade, **INDEX})
-    assert upgraded(item) == (None, None, 1, access, cascade, 0)
+    assert upgraded(item) == (None, None, 1, access, cascade, 0, {})
     assert "disabled" not in carried_out([item])[RESOURCE]
 
 
@@ -128,7 +128,7 @@ def test_a_config_of_another_layout_never_counts_as_unlimited(fields: Image) -> 
     assert not is_present_config(image, OTHER)
     write = config.replace(RESOURCE, image, config.Config((DAILY,), changed_ms=7), {})
     anew = {name: value for name, value in {**image, **write.put}.items() if name not in write.remove}
-    assert config.decode(RESOURCE, anew) == ((DAILY,), None, 4, None, None, 7)
+    assert config.decode(RESOURCE, anew) == ((DAILY,), None, 4, None, None, 7, {})
 
 
 @pytest.mark.parametrize("switch", [{"disabled": True}, {"access": "disabled", "l_x_cp": 0}])

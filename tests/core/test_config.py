@@ -51,7 +51,11 @@ def test_limits_are_in_force_since_the_latest_change_of_those_that_decide(levels
     """The level they come from decides, and the more specific ones, which have none: one may have been deleted."""
     speaking = [place for place, level in enumerate(levels) if level.limits]
     deciding = levels[: speaking[0] + 1] if speaking else levels
-    assert resolve(levels).changed_ms == max(level.changed_ms for level in deciding)
+    *empty, last = deciding
+    assert resolve(levels).since == {
+        limit.name: max([last.since.get(limit.name, last.changed_ms), *(level.changed_ms for level in empty)])
+        for limit in last.limits or ()
+    }
     defaults = resolve([Stored(), Stored(), *levels[2:]])
     assert resolve(levels[:2], defaults) == resolve(levels)
 

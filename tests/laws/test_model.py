@@ -96,7 +96,8 @@ class Machine(RuleBasedStateMachine):
         self.keeper = keeper
         self.limiters = [beside(self.harness, keeper, **options) for options in self.clients]
         self.pots: dict[str, ExactBucket] = {}
-        self.anchor_ms = self.newest_ms = self.changed_ms = 0
+        self.anchor_ms = self.newest_ms = 0
+        self.changed_ms = dict.fromkeys([limit.name for limit in given], 0)
         self.changed = False
         self.leases: list[tuple[Any, list[Taken]]] = []
 
@@ -127,9 +128,9 @@ class Machine(RuleBasedStateMachine):
     def moved_pots(self) -> dict[str, ExactBucket]:
         """The pots as they are once the bucket is moved to the limits in force, which count from their change on."""
         pots = {name: replace(pot) for name, pot in self.pots.items()}
-        instant_ms = min(max(self.changed_ms, self.newest_ms), self.bucket_now_ms)
         for limit in self.limits if pots else ():
-            pots[limit.name].change(limit, instant_ms)
+            changed_ms = max(self.changed_ms[limit.name], self.newest_ms)
+            pots[limit.name].change(limit, min(changed_ms, self.bucket_now_ms))
         return pots
 
     @rule(data=st.data())
@@ -141,7 +142,7 @@ class Machine(RuleBasedStateMachine):
             self.limits,
             tuple(data.draw(st.just(limit) | type(self).kinds(limit.name), label="limit") for limit in self.limits),
         )
-        self.changed_ms = self.changed_ms if self.limits == before else self.now_ms
+        self.changed_ms |= {limit.name: self.now_ms for limit in self.limits if limit not in before}
         run(self.limiters[0].set_limits("key", self.limits))
         self.changed = True
         self.anchor_ms = max(self.newest_ms, self.anchor_ms + 1)  # the bucket is stamped

@@ -199,7 +199,7 @@ MUTATIONS = [
     Mutation("core.borders.carry", "made = between(rule, start, end)", "made = 0", SCHEDULES),
     Mutation("core.borders._switches", "border <= span.now_ms", "False", SCHEDULES),
     Mutation("core.borders._switches", "since = span.changed_ms", "since = span.now_ms", INSTANT),
-    Mutation("records.bucket.carry_over", "min(level.changed_ms, now_ms)", "now_ms", INSTANT),
+    Mutation("records.bucket.carry_over", "min(level.since.get(name, now_ms), now_ms)", "now_ms", INSTANT),
     Mutation("records.reshaping.stamp", "image[CONFIG_VERSION] >= version", "True", STAMPED),
     Mutation("records.charging.is_ahead", "stamped > level.known_version", "False", STAMPED),
     Mutation("core.borders.wait_across", "fits_ms < end", "True", ACROSS),

@@ -622,3 +622,17 @@ async def test_numbers_of_an_idle_bucket_stay_small(harness: Harness) -> None:
     states = {state.limit_name: state for state in await limiter.get_buckets("key", "gpt-4")}
     assert states["tpm"].tokens_milli <= states["tpm"].capacity_milli + 10**9
     assert await limiter.available("key", "gpt-4") == {"tpm": 10**9 + 5, "rpd": 5}
+
+
+async def test_credit_that_only_a_late_clock_has_not_outlived_leaves_a_readable_bucket(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([STILL])
+    await limiter.top_up("key", "gpt-4", {"tpm": 30})
+    harness.clock.advance(-9)
+    soon = iso(harness.clock.now_ms() + 1_000)
+    for tokens in (1, 30):
+        await limiter.top_up("key", "gpt-4", {"tpm": tokens}, expires_at=soon)
+    assert (await limiter.available("key", "gpt-4"))["tpm"] >= 130
+    await take(limiter, {"tpm": 130})
+    harness.clock.advance(60)
+    assert await granted(limiter, {"tpm": 1}) is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -494,3 +495,23 @@ async def test_a_settlement_that_is_lost_is_told_unless_the_policy_allows(harnes
     store.inject(Fault.FAIL_BEFORE, verb="commit")
     with pytest.raises(RateLimiterUnavailable):
         await lease.exit()
+
+
+@pytest.mark.parametrize("policy", ["allow", "block"])
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
+@pytest.mark.parametrize(("first", "second"), [(900, 500), (900, 600), (900, 100), (100, 120), (100, 500), (900, 900)])
+async def test_what_is_settled_after_a_lost_settlement_never_charges_less_than_the_usage(
+    harness: Harness, policy: str, fault: Fault, first: int, second: int
+) -> None:
+    store = FaultyStore(harness.store())
+    limiter = harness.limiter(harness.repository(store), on_unavailable=policy)
+    await limiter.set_system_defaults([TPM])
+    lease = limiter.acquire("key", "gpt-4", {"tpm": 500})
+    await lease.enter()
+    await lease.settle(tpm=first)
+    store.inject(fault, verb="commit")
+    with contextlib.suppress(RateLimiterUnavailable):
+        await lease.exit(final=False)
+    await lease.settle(tpm=second)
+    charged = 10_000 - (await limiter.available("key", "gpt-4"))["tpm"]
+    assert second <= charged <= max(first, 500) + max(0, second - min(first, 500))

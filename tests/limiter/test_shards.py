@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.acquiring import granted
 from tests.support.meddler import Meddler
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.bucket import calculate_available
@@ -20,6 +21,7 @@ from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, Harness
 from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
+from zae_limiter.testing.conformance.room import beside, new_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -359,3 +361,23 @@ async def test_a_request_with_a_floor_is_gathered_from_shards_as_far_as_the_floo
     assert await take(limiter, 20, priority="batch") is None
     assert await take(limiter, 1, priority="batch") is not None
     assert await take(limiter, 30) is None
+
+
+@pytest.mark.parametrize("cost", [{"b": 0}, {"b": 0, "a": 1}, {"b": 1}], ids=str)
+@pytest.mark.parametrize("debt", [4, 10, 20])
+async def test_credit_covers_the_debt_of_a_split_bucket_for_every_cost(
+    harness: Harness, debt: int, cost: dict[str, int]
+) -> None:
+    """A cost of 0 as well: it is granted or refused, and no race is lost."""
+    keeper = await new_limiter(harness)
+    await keeper.set_limits("key", [still(100, "a"), still(50, "b")], resource="gpt-4")
+    first = beside(harness, keeper, refusal_ttl=0)
+    async with first.acquire("key", "gpt-4", {"a": 0, "b": 50}) as lease:
+        await lease.adjust(b=debt)
+    await first.top_up("key", "gpt-4", {"b": 7})
+    await split(first)
+    for limiter in (first, beside(harness, keeper, refusal_ttl=0)):
+        fits = (await limiter.available("key", "gpt-4"))["b"] >= cost["b"]
+        assert await granted(limiter, {"a": 0} | cost) is fits
+        if cost["b"]:
+            await limiter.top_up("key", "gpt-4", {"b": cost["b"]})

@@ -119,7 +119,7 @@ def test_a_change_counts_from_its_instant_however_late_it_is_written_down(
     given, cost = drawn
     changed_ms, now = (NOW + later for later in instants)
     image = done(None, charging.create(level_of(given), cost, NOW))
-    level = level_of(changed, version=2)._replace(changed_ms=changed_ms)
+    level = level_of(changed, version=2)._replace(since={limit.name: changed_ms for limit in changed})
     at_once, late = (done(image, reshaping.reshape(level, image, {}, instant)) for instant in (changed_ms, now))
     known = {limit.name for limit in changed}.intersection(cost)
     read = bucket.reading([(level, image)], now).balances

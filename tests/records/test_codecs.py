@@ -72,14 +72,16 @@ def test_limits_come_back_and_leave_nothing_of_those_before(
 ) -> None:
     key = keys.system_config("ns")
     first = stored(config.replace(key, None, config.Config(before, OnUnavailable.BLOCK, changed_ms=7), {}))
-    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None, 7)
+    assert config.decode(key, first) == (before, OnUnavailable.BLOCK, 1, None, None, 7, {})
     second = stored(Write(key, (), first), config.replace(key, first, config.Config(after, policy), {}))
-    assert config.decode(key, second) == (after, policy, 2, None, None, 0)
+    assert config.decode(key, second) == (after, policy, 2, None, None, 0, {})
     more = sum(bool(field) for limit in after for field in (limit.ttl, limit.max_hold, limit.soft))
     assert len(config.encode(after)) == 3 * len(after) + more, "no two limits share an attribute"
     gone = stored(Write(key, (), second), config.replace(key, second, config.Config(changed_ms=9), {}))
-    assert config.decode(key, gone) == (None, None, 3, None, None, 9), "a deleted config keeps its version and instant"
-    assert config.decode(key, None) == (None, None, 0, None, None, 0)
+    assert config.decode(key, gone) == (None, None, 3, None, None, 9, {}), (
+        "a deleted config keeps its version and instant"
+    )
+    assert config.decode(key, None) == (None, None, 0, None, None, 0, {})
 
 
 def test_only_other_limits_are_a_change_of_limits() -> None:
@@ -89,6 +91,23 @@ def test_only_other_limits_are_a_change_of_limits() -> None:
         assert seen.replaced_by(config.Config(same, cascade=True), 9).changed_ms == 7
     for changed in ((one,), (one, Limit.per_hour("tpm", 6)), None):
         assert seen.replaced_by(config.Config(changed), 9).changed_ms == 9
+
+
+def test_a_limit_keeps_its_instant_while_others_change() -> None:
+    """And while nothing changes that decides how many tokens it makes."""
+    key, one, other = keys.system_config("ns"), Limit.per_minute("rpm", 1), Limit.per_hour("tpm", 5)
+    first = config.Config((one, other), changed_ms=7)
+    alerting = Limit.per_minute("rpm", 1, alerts=(0.8,))
+    second = first.replaced_by(config.Config((alerting, Limit.per_hour("tpm", 6))), 9)
+    assert (second.changed_ms, second.since) == (9, {"rpm": 7})
+    image = stored(config.replace(key, None, second, {}))
+    assert config.decode(key, image).since == {"rpm": 7}
+    third = config.decode(key, image).replaced_by(config.Config((alerting,)), 11)
+    assert (third.changed_ms, third.since) == (11, {"rpm": 7})
+    fourth = third.replaced_by(config.Config((alerting, other)), 13)
+    assert (fourth.changed_ms, fourth.since) == (13, {"rpm": 7})
+    fifth = fourth.replaced_by(config.Config((Limit.per_minute("rpm", 2), other)), 15)
+    assert (fifth.changed_ms, fifth.since) == (15, {"tpm": 13})
 
 
 @pytest.mark.parametrize(
@@ -101,6 +120,7 @@ def test_only_other_limits_are_a_change_of_limits() -> None:
         {"l_wcu_cp": 5},
         {"l__cp": 1},
         {"changed_ms": "yesterday"},
+        {"l_rpm_ms": -1},
     ],
     ids=str,
 )

@@ -77,6 +77,33 @@ async def test_so_does_a_cut_default(harness: Harness, look: Look) -> None:
     assert await sell_out(limiter) == 60
 
 
+ELSE = Limit.per_minute("rpm", 100)
+"""A limit beside the one that is cut."""
+LATER = {
+    "another limit": [SLOW, Limit.per_minute("rpm", 200)],
+    "one limit more": [SLOW, ELSE, Limit.per_minute("new", 10)],
+    "one limit less": [SLOW],
+    "alerts": [Limit("t", 1_000, 1, 1, alerts=(0.8,)), ELSE],
+    "nothing": [SLOW, ELSE],
+}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "default"])
+@pytest.mark.parametrize("later", LATER.values(), ids=LATER)
+async def test_what_is_changed_beside_a_cut_limit_does_not_move_its_instant(
+    harness: Harness, later: list[Limit], *, own: bool
+) -> None:
+    limiter = harness.limiter()
+    set_limits: SetLimits = set_own if own else RateLimiter.set_system_defaults
+    await set_limits(limiter, [EARLIER, ELSE])
+    await take(limiter, {"t": 1_000})
+    await set_limits(limiter, [SLOW, ELSE])
+    harness.clock.advance(60)
+    await set_limits(limiter, later)
+    assert await left(limiter) == await left(harness.limiter()) == 60
+    assert await sell_out(limiter) == 60
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 async def test_a_quota_that_becomes_monthly_stays_used_up_overnight(harness: Harness, look: Look) -> None:
     set_clock(harness, "2026-06-10T12:00")

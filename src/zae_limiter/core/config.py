@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .limit import Limit
     from .values import Access
@@ -20,7 +21,8 @@ CUSTOM = frozenset(("entity", "entity_default"))
 class Stored(NamedTuple):
     """What the config of one level says: limits, its version, a switch, whether the parent is charged; each if set.
 
-    ``changed_ms`` is the instant at which its limits last changed, 0 if it never had any.
+    ``changed_ms`` is the instant at which its limits last changed, 0 if it never had any. ``since`` has an earlier one
+    for each limit that was not changed then.
     """
 
     limits: tuple[Limit, ...] | None = None
@@ -28,14 +30,15 @@ class Stored(NamedTuple):
     access: Access | None = None
     cascade: bool | None = None
     changed_ms: int = 0
+    since: Mapping[str, int] = MappingProxyType({})
 
 
 class Resolved(NamedTuple):
     """The limits in force, the level they come from, and the sum of the versions of all levels.
 
     ``access`` is the switch in force, with the level that it comes from; ``cascade`` is whether the parent is
-    charged, None where the entity itself decides. ``changed_ms`` is the instant since when the limits are in force: the
-    latest change of the level they come from and of the more specific ones, which have none (any more).
+    charged, None where the entity itself decides. ``since`` is the instant since when each limit is in force: its
+    latest change on the level it comes from, or that of the more specific ones, which have no limits (any more).
     """
 
     limits: tuple[Limit, ...] | None = None
@@ -43,7 +46,7 @@ class Resolved(NamedTuple):
     version: int = 0
     access: tuple[Access, str] | None = None
     cascade: bool | None = None
-    changed_ms: int = 0
+    since: Mapping[str, int] = MappingProxyType({})
 
 
 _NOTHING = Resolved()
@@ -55,15 +58,17 @@ def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: in
     Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each
     only ever rises, so any change at any level raises the sum.
     """
-    limits, source, total, access, cascade, changed_ms = defaults
+    limits, source, total, access, cascade, since = defaults
     total += version
     for name, level in reversed(list(zip(SOURCES, levels, strict=False))):  # the most specific has the last word
         total += level.version
-        changed_ms = level.changed_ms if level.limits else max(changed_ms, level.changed_ms)
         if level.limits:
             limits, source = level.limits, name
+            since = {limit.name: level.since.get(limit.name, level.changed_ms) for limit in limits}
+        elif level.changed_ms:
+            since = {limit_name: max(since_ms, level.changed_ms) for limit_name, since_ms in since.items()}
         if level.access is not None:
             access = level.access, name
         if level.cascade is not None:
             cascade = level.cascade
-    return Resolved(limits, source, total, access, cascade, changed_ms)
+    return Resolved(limits, source, total, access, cascade, since)

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
-from ..core.bucket import FOR_EVER
 from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
@@ -297,7 +296,7 @@ class Chains:
         template = self._templates.get(resource) if plain else None
         if template is not None and template[0] is policy.resolved:
             return template[1].for_entity(entity_id, key)
-        limits, source, version, access, _, changed_ms = policy.resolved
+        limits, source, version, access, _, since = policy.resolved
         if access is not None and access[0] is Access.DISABLED:
             raise ResourceDisabled(entity_id, resource, access[1])
         chosen, priority = given or _NO_OVERRIDE
@@ -321,7 +320,7 @@ class Chains:
             priority=priority,
             bypassed=bypassed,
             slot_limits=slot_limits_for(limits, priority, bypassed),
-            changed_ms=changed_ms if chosen is None else FOR_EVER,
+            since=since if chosen is None else {},
             known_version=version,
         )
         if any(limit.schedule for limit in limits):

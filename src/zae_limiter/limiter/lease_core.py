@@ -270,6 +270,11 @@ class LeaseCore(LeaseView):
             before, self._claimed = self._claimed, self._delta or {}
         return before, {name: amount - before.get(name, 0) for name, amount in self._claimed.items()}
 
+    def _disclaim(self, lost: Mapping[str, int]) -> None:
+        """Count a debt that may not have been written as not written: what is corrected later never returns it."""
+        with _CORRECTING:
+            self._claimed = {name: amount - max(0, lost.get(name, 0)) for name, amount in self._claimed.items()}
+
     def _check_tokens(
         self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, late: bool = False
     ) -> dict[str, int]:
@@ -393,9 +398,10 @@ class LeaseCore(LeaseView):
         for grant, delta in shares:
             try:
                 await self._settle_grant(grant, delta, deadline)
-            except AccessDeniedError:
-                raise
             except RateLimiterUnavailable as error:
+                self._disclaim(delta)
+                if isinstance(error, AccessDeniedError):
+                    raise
                 message = "settlement lost, the estimate stays charged: %s"
                 tell(SETTLEMENT_LOST, message, error, **self.log_fields(error), zae_tokens=in_tokens(delta))
                 lost.append(error)

@@ -246,7 +246,7 @@ def _take_from_several(level: LevelShards, taker: Taker, now_ms: int) -> list[Pa
     for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
         here = taker._replace(cost=taken if parts else taken | soft)
-        part = _plan_seen(shard, here, now_ms, spends_credits=True) if taken else None
+        part = _plan_seen(shard, here, now_ms, spends_credits=True) if taken or not missing else None
         if part is None:
             continue
         parts.insert(0 if part.lots else len(parts), part)

@@ -132,7 +132,7 @@ def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_
     from ..core.borders import Span, carry
 
     newest_ms, place = latest_instant(image, 0), (level.shard, image.get(SHARDS, 1))
-    span = Span(image[ANCHOR], newest_ms, max(newest_ms, min(level.changed_ms, now_ms)), now_ms)
+    span = Span(image[ANCHOR], newest_ms, max(newest_ms, min(level.since.get(name, now_ms), now_ms)), now_ms)
     return carry(level.scheduled.get(name), old, new, span, place)
 
 

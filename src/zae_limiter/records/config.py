@@ -7,6 +7,7 @@ l_{limit}_fl          floors by priority, e.g. batch=0.3,free=0.5
 l_{limit}_al          thresholds that are announced, e.g. 0.8,0.95
 l_{limit}_sc          the schedule: its entries, with ; between them
 l_{limit}_tl|mh       time to live and longest hold of a slot in seconds, of a concurrency limit only
+l_{limit}_ms          when its rate or capacity last changed, if that is earlier than ``changed_ms``
 config_version        raised by every change; a deleted config keeps its record, so that it never falls
 changed_ms            when the limits last changed or were deleted: buckets follow the new ones from that instant on
 on_unavailable        system level only
@@ -20,6 +21,8 @@ has in common with this layout means the same.
 from __future__ import annotations
 
 import re
+from dataclasses import replace as with_fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
@@ -35,12 +38,15 @@ if TYPE_CHECKING:
 VERSION = "config_version"
 CHANGED = "changed_ms"
 _FIELDS = ("cp", "ra", "rp")
-FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
+FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh|ms)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
 
 
 class Config(NamedTuple):
-    """The config of one level: nothing, or limits."""
+    """The config of one level: nothing, or limits.
+
+    ``since`` is when the rate or capacity of a limit last changed, for limits that are older than ``changed_ms``.
+    """
 
     limits: tuple[Limit, ...] | None = None
     on_unavailable: OnUnavailable | None = None
@@ -48,6 +54,7 @@ class Config(NamedTuple):
     access: Access | None = None
     cascade: bool | None = None
     changed_ms: int = 0
+    since: Mapping[str, int] = MappingProxyType({})
 
     @property
     def is_empty(self) -> bool:
@@ -55,9 +62,20 @@ class Config(NamedTuple):
         return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
 
     def replaced_by(self, new: Config, now_ms: int) -> Config:
-        """Return the config that follows this one, with the instant of the change if its limits are others."""
-        same = {*(self.limits or ())} == {*(new.limits or ())}
-        return new._replace(changed_ms=self.changed_ms if same else now_ms)
+        """Return the config that follows this one, with the instant of the change if its limits are others.
+
+        A limit that keeps its rate and capacity keeps its own instant, whatever is changed besides.
+        """
+        if {*(self.limits or ())} == {*(new.limits or ())}:
+            return new._replace(changed_ms=self.changed_ms, since=self.since)
+        kept = {_pace(limit) for limit in self.limits or ()} & {_pace(limit) for limit in new.limits or ()}
+        since = {limit.name: self.since.get(limit.name, self.changed_ms) for limit in kept}
+        return new._replace(changed_ms=now_ms, since=since)
+
+
+def _pace(limit: Limit) -> Limit:
+    """Return what of a limit decides how many tokens it makes."""
+    return with_fields(limit, soft=False, floors=(), alerts=())
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -125,7 +143,9 @@ def decode(key: Key, image: Image | None) -> Config:
         policy, access = image.get("on_unavailable"), image.get("access")
         version, changed_ms = whole(VERSION, image[VERSION], 0, 2**62), whole(CHANGED, image.get(CHANGED, 0), 0, 2**62)
         known, switch = OnUnavailable(policy) if policy else None, Access(access) if access else None
-        return Config(limits or None, known, version, switch, image.get("cascade"), changed_ms)
+        attrs = {name: attribute(name, "ms") for name in names}
+        since = {name: whole(attr, image[attr], 0, 2**62) for name, attr in attrs.items() if attr in image}
+        return Config(limits or None, known, version, switch, image.get("cascade"), changed_ms, since)
     except (KeyError, ValidationError, ValueError) as error:
         raise CorruptRecordError(
             f"The config record {key.pk} {key.sk} cannot be read: {quote(error)}. Set or delete these limits again."
@@ -151,6 +171,7 @@ def replace(key: Key, seen: Image | None, new: Config, identity: Mapping[str, An
     The version of ``new`` does not matter: it is raised.
     """
     put: dict[str, Any] = {**identity, **encode(new.limits or ()), CHANGED: new.changed_ms}
+    put |= {attribute(name, "ms"): since_ms for name, since_ms in new.since.items()}
     if new.on_unavailable is not None:
         put["on_unavailable"] = new.on_unavailable.value
     if new.access is not None:

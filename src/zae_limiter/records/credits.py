@@ -59,7 +59,8 @@ def add_credit(
         guards = (*guards, *((empty, "=", 0) for empty in spent))  # else somebody has given back to it
         kept = [lot for lot in kept if lot.attr not in spent] + [Lot(name, expires_ms, attr)]
     put[CREDITS] = len(kept)
-    remove = tuple(attr for attr in remove if attr != CREDITS)
+    # A lot that the bucket's newest instant has passed, but not yet the clock of this client, is dropped and put again.
+    remove = tuple(attr for attr in remove if attr != CREDITS and attr not in put)
     write = write._replace(guards=guards, put=put, add=add, remove=remove)
     return write._replace(expires_at_ms=_expiry(image, write))
 

@@ -107,8 +107,8 @@ class Level(NamedTuple):
     ``priority`` is that of the requests, which the limits may have a floor for.
     ``bypassed`` says that nothing is refused.
     ``scheduled`` are those limits, by name, that have a schedule; ``limits`` are what these are from the first instant
-    of ``in_force`` on until before the second. ``changed_ms`` is the instant since when the config states them; limits
-    that a caller passed have a later one than any, and so are in force from now on.
+    of ``in_force`` on until before the second. ``since`` is when the config last changed each of them; limits that a
+    caller passed have no such instant, and are in force from now on.
     ``shard_count`` is the number of shards when it was last looked at; what a record says of itself goes first.
     """
 
@@ -132,7 +132,7 @@ class Level(NamedTuple):
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
     in_force: tuple[int, int] = (0, 2**62)
     slot_limits: Mapping[str, SlotLimit] = MappingProxyType({})
-    changed_ms: int = 2**62
+    since: Mapping[str, int] = MappingProxyType({})
     known_version: int = 2**62
 
     def for_entity(self, entity_id: str, key: Key) -> Level:

@@ -147,7 +147,7 @@ def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_
 
 
 def _stored(found: config.Config) -> Stored:
-    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms)
+    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
 
 
 _NO_POLICIES: Mapping[str, Any] = {}

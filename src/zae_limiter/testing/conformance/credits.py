@@ -237,7 +237,7 @@ async def credits_return_before_the_allowance(harness: Harness) -> None:
 
 @check
 async def expired_credit_is_not_spent(harness: Harness) -> None:
-    """A bucket whose allowance is used up refuses as soon as its credit expires, even a client that has just seen it."""
+    """A bucket whose allowance is used up refuses as soon as its credit expires, even a client that has seen it."""
     table = await Play.start(harness, STILL)
     await table.clients[0].set_system_defaults([STILL])
     await table.top_up(0, 50, 60_000)

@@ -159,11 +159,18 @@ class Story:
                 self.pots[name] = ExactBucket.full(limit, state.last_refill_ms)
                 self.newest_ms = self.now_ms
             elif Limit.from_bucket_state(known) != limit:
-                changed_ms = max(instant for instant, limits in self.history if limit in limits)
-                self.pots[name].change(limit, max(changed_ms, newest_ms))
+                self.pots[name].change(limit, max(self._changed_ms(limit), newest_ms))
                 self.changes[name] += 1
                 self.newest_ms = self.now_ms
         self.stored = found
+
+    def _changed_ms(self, limit: Limit) -> int:
+        """Return since when a limit has been what it is, whatever else was changed meanwhile."""
+        since_ms, before = 0, tuple[Limit, ...]()
+        for instant_ms, limits in self.history:
+            since_ms = instant_ms if limit in limits and limit not in before else since_ms
+            before = limits
+        return since_ms
 
     async def _take(self, client: int, cost: Mapping[str, int]) -> None:
         await self._look()
