@@ -134,12 +134,14 @@ def test_what_the_same_process_gives_back_is_passed_on_within_50_ms(way: str, pr
     assert seconds <= 0.05
 
 
-def test_what_another_limiter_on_the_store_gives_back_is_passed_on_within_50_ms() -> None:
+@pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores of the same records"])
+def test_what_another_limiter_on_the_store_gives_back_is_passed_on_within_50_ms(*, shared: bool) -> None:
     async def work() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        store = Distant(MemoryStore(loop), random.Random(1), (0.3, 1))
-        holder, waiter = (RateLimiter(Repository(store)) for _ in range(2))
+        records = MemoryStore(loop)
+        stores = [Distant(records, random.Random(1), (0.3, 1)) for _ in range(2)]
+        holder, waiter = (RateLimiter(Repository(stores[0 if shared else place])) for place in range(2))
         lease = await reserve(holder, TPM)
         waiting = asyncio.create_task(is_granted(waiter, TPM, 60, max_wait=60))
         await asyncio.sleep(END)

@@ -24,6 +24,7 @@ from .planning import serials
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..core.bucket import Rule
     from ..core.draw import AnchoredLimit
     from ..core.errors import StatusFields
     from ..records.algebra import Image
@@ -127,36 +128,41 @@ class InPlace:
 
     def settle(self, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         """Add ``delta`` to the consumption of a grant by `take`. Return False, with nothing done, if it needs more."""
-        chain, _, images, _, _, parts, settled, held = granted
+        chain, _, images, charged_ms, _, parts, settled, held = granted
         is_plain = parts is None and settled is None and held is None and not self._backend.closed
         if not is_plain or self._lines.waiting or self._is_inside():
             return False
         if not any(delta.values()):
             return True
         with self._lock:
-            done = self._settle(chain, images[0], delta, self._clock.now_ms())
+            done = self._settle(chain, images[0], charged_ms, delta, self._clock.now_ms())
         if self._lines.occupied:
             self._lines.stir(chain.roots)
         return done
 
-    def _settle(self, chain: Chain, charged: Image | None, delta: Mapping[str, int], now_ms: int) -> bool:
+    def _settle(
+        self, chain: Chain, charged: Image | None, charged_ms: int, delta: Mapping[str, int], now_ms: int
+    ) -> bool:
         """Settle a charge that left the only bucket of a chain as ``charged``, under the lock."""
         level, seen = chain.homes[0]
+        entries, owes = level.token_limits, max(delta.values()) > 0
         image = self._images.get(level.key.pk)
         known_level, limits, until_ms, renew_ms = seen.spendable
         if image is None or charged is None or image is not seen.image or known_level is not level:
             return False
         if not seen.seen_ms <= now_ms <= min(until_ms, renew_ms) or image[MADE] != charged[MADE]:
             return False
-        if level.token_limits.has_more or (max(delta.values()) > 0 and not self._is_current(chain, now_ms)):
+        if entries.first_use or (owes and (entries.has_more or not self._is_current(chain, now_ms))):
             return False
         after = image.copy()
         for name, amount in delta.items():
             limit = limits.get(name)
-            if limit is None or not limit.amount:  # a quota: its window has to be looked up
+            if limit is None:
                 return False
             after[limit.tc] += amount
             if amount <= 0:
+                if not limit.amount and not _counts_still(entries[name].rule, max(charged_ms, charged[NEWEST]), now_ms):
+                    return False
                 after[limit.tk] -= amount
                 continue
             since = limit.since(now_ms)
@@ -212,6 +218,14 @@ class InPlace:
         self._store.insert_bucket(level.key, image, now_ms, full_ms)
         seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
         return chain, cost, (image,), now_ms, NOTHING, None, None, None
+
+
+def _counts_still(quota: Rule, charged_ms: int, now_ms: int) -> bool:
+    """Return whether what was taken from a quota counts when it comes back: with rollover, or in the same window."""
+    calendar = quota.calendar
+    return calendar is not None and (
+        quota.capacity > quota.amount or calendar.start(calendar.index(now_ms)) <= charged_ms
+    )
 
 
 def _renewal(level: Level, image: Image) -> int:

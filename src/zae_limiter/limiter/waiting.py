@@ -71,7 +71,6 @@ class Lines:
         self._runtime = backend.runtime
         self._clock = backend.clock
         self._stopwatch = stopwatch
-        self.store = backend.store
         self.occupied = _OCCUPIED
         self._ref = ref(self, _OCCUPIED.discard)
         hash(self._ref)  # a reference remembers its hash, which cannot be computed once these lines are gone
@@ -94,14 +93,13 @@ class Lines:
             raise error
 
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
-        """Wake the heads of the lines of some buckets, where tokens came back; of all of them if none is named.
+        """Wake the heads of the lines of some buckets, where tokens came back; of all own ones if none is named.
 
-        The waiters of other limiters on the same store are woken as well.
+        The waiters of other limiters of this process are woken as well: they may share the store. Keys begin with the
+        random id of a namespace, so that buckets of other stores have other keys.
         """
-        for each in [lines() for lines in tuple(_OCCUPIED)]:
-            if each is None or each.store is not self.store:
-                continue
-            for head in each._heads(keys):
+        for each in [lines() for lines in tuple(_OCCUPIED)] if keys else [self]:
+            for head in each._heads(keys) if each is not None else ():
                 head.has_news = head.has_news or each is not self
                 head.signal.set()
 
