@@ -65,6 +65,23 @@ async def test_a_cut_rate_counts_from_the_change_whoever_looks(harness: Harness,
     assert await sell_out(limiter) == 60
 
 
+async def test_the_capacity_of_a_resource_is_that_of_the_limits_in_force(harness: Harness) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([EARLIER])
+    for who in ("key", "other"):
+        async with limiter.acquire(who, "gpt-4", {"t": 1_000}):
+            pass
+    await limiter.set_system_defaults([SLOW])
+    await limiter.set_limits("other", [Limit("t", 2_000, 2, 1)])
+    harness.clock.advance(60)
+    async with limiter.acquire("given", "gpt-4", {"t": 1}, [EARLIER]):
+        pass
+    for asked in (limiter, harness.limiter()):
+        found = await asked.get_resource_capacity("gpt-4", "t")
+        left = {each.entity_id: (each.capacity, each.available) for each in found.entities}
+        assert left == {"key": (1_000, 60), "other": (2_000, 120), "given": (1_000, 999)}
+
+
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 async def test_so_does_a_cut_default(harness: Harness, look: Look) -> None:
     limiter = harness.limiter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, overload
@@ -22,11 +23,16 @@ from .options import check_override
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
+    from ..records.level import Level
     from ..repository.repository import Repository
     from ..runtime.deadline import Deadline
     from .chain import Chain, Override
     from .chains import Chains
     from .engine import Engine
+
+
+_READ_AHEAD = 25
+"""How many entities are looked up in one call of the store."""
 
 
 class QueryOperations(Operations):
@@ -192,18 +198,28 @@ class QueryOperations(Operations):
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False
     ) -> ResourceCapacity:
-        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""
+        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent.
+
+        Capacities are those in force; for entities without stored limits those of the last charge.
+        """
         from ..core.reports import EntityCapacity, ResourceCapacity, used_pct
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")
         deadline, ns = await self._begin_steps()
         rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
+        groups = bucket.group_by_bucket(rows)
+        levels = await self._find_levels([shards[0][1]["entity_id"] for shards in groups], resource, deadline)
         now_ms = self._backend.clock.now_ms()
         entities = []
-        for shards in bucket.group_by_bucket(rows):
-            balances = bucket.held_balances(shards, limit_name, now_ms)
+        for shards in groups:
             first = shards[0][1]
+            level = levels.get(first["entity_id"])
+            balances = (
+                bucket.held_balances(shards, limit_name, now_ms)
+                if level is None
+                else bucket.balances_under(level, shards, limit_name, now_ms)
+            )
             if balances and not (parents_only and first.get("parent_id")):
                 left = balance(balances, now_ms) // MILLI
                 capacity = sum(shard.rule.capacity for shard in balances) // MILLI
@@ -211,6 +227,18 @@ class QueryOperations(Operations):
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
+
+    async def _find_levels(self, entity_ids: Sequence[str], resource: str, deadline: Deadline) -> dict[str, Level]:
+        """Return the level of each entity on a resource under the limits in force, of those that have stored limits."""
+        found = {}
+        for start in range(0, len(entity_ids), _READ_AHEAD):
+            several = entity_ids[start : start + _READ_AHEAD]
+            await self._chains.read_ahead([(entity_id, resource) for entity_id in several], None, deadline)
+            for entity_id in several:
+                with contextlib.suppress(ValidationError, ResourceDisabled):
+                    chain = await self._chains.find(entity_id, resource, None, deadline)
+                    found[entity_id] = chain.homes[0].level
+        return found
 
     async def is_available(self, timeout: float = 1.0) -> bool:
         """Return whether the store can be used and answers within ``timeout`` seconds."""

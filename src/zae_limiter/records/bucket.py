@@ -206,6 +206,12 @@ def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     return slot_balances(shards, name, now_ms) or stored_balances(shards, name)
 
 
+def balances_under(level: Level, shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
+    """Return what each record of a bucket holds of one limit under the limits of a level."""
+    rows = [(level.at(keys.parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1)), image) for key, image in shards]
+    return reading(rows, now_ms).balances.get(name, ())
+
+
 def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
     """Return what each record of a bucket holds of a rate or a quota, under the rule that it was written under."""
     balances = []

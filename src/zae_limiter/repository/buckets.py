@@ -242,6 +242,7 @@ class SurveyOperations(Operations):
     async def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
         """Return the present load of every bucket of a resource, or of the namespace.
 
+        A bucket is shown under the limits of its last charge: no config is read.
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
         from ..core.reports import MOST_RECORDS, Survey
