@@ -237,6 +237,19 @@ def test_wrong_words_are_told(terminal: Terminal, file: Path, words: tuple[str, 
     assert told in " ".join(result.stderr.split())
 
 
+def test_a_plan_warns_of_what_has_no_effect(terminal: Terminal, file: Path) -> None:
+    text = """\
+        system: {limits: {tpm: {rate: 10, soft: true, floors: {batch: 0.3}}}}
+        entities:
+          alone: {cascade: true}
+          free: {cascade: false}
+    """
+    told = terminal.run("limits", "plan", "-f", str(write(file, text))).stderr
+    assert "note: the floors of tpm have no effect while it is soft.\n" in told
+    assert told.endswith("note: cascade has no effect on alone until it has a parent.\n")
+    assert told.count("note:") == 2
+
+
 def test_a_plan_warns_of_a_parent_that_shares_no_limit_name(terminal: Terminal, file: Path) -> None:
     text = """\
         entities:

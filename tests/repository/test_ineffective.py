@@ -87,3 +87,46 @@ async def test_a_switch_for_a_name_that_nothing_is_known_of_is_logged(
         await limiter.bypass_resource("tpyo")
     expected = [f"the switch is for the {name}, of which nothing is known" for name in ("entity typo", "resource tpyo")]
     assert events(caplog, EVENT) == expected * 2
+
+
+async def test_a_cascade_policy_without_a_parent_is_logged(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    limiter = harness.limiter()
+    await limiter.set_entity_cascade("alone", True)
+    await limiter.set_entity_cascade("alone", True, "gpt-4")
+    await limiter.set_limits("lone", [TPM], cascade=True)
+    names = ("alone", "alone", "lone")
+    expected = [f"cascade has no effect on {name} until it has a parent" for name in names]
+    assert events(caplog, EVENT) == expected
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    await limiter.set_entity_cascade("key", True)
+    await limiter.set_entity_cascade("key", False)
+    await limiter.set_limits("lone", [TOKENS])
+    assert events(caplog, EVENT) == expected
+    await limiter.update_entity("key", parent_id=None)
+    assert events(caplog, EVENT)[3:] == ["cascade has no effect on key until it has a parent"]
+
+
+async def test_a_cascade_policy_warns_if_child_and_parent_share_no_name(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = harness.limiter()
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org")
+    await limiter.set_limits("org", [TPM])
+    await limiter.set_limits("key", [TOKENS])
+    assert events(caplog, EVENT) == []
+    await limiter.set_entity_cascade("key", True)
+    assert events(caplog, EVENT) == ["key and its parent org have no limit of the same name"]
+
+
+async def test_a_switch_for_a_misspelt_resource_of_a_known_entity_is_logged(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = harness.limiter()
+    await limiter.set_system_defaults([TPM])
+    await take(limiter, {"tpm": 1})
+    await limiter.disable_entity("key", "gpt-4")
+    assert events(caplog, EVENT) == []
+    await limiter.disable_entity("key", "gtp-4")
+    assert events(caplog, EVENT) == ["the switch is for the resource gtp-4, of which nothing is known"]

@@ -80,7 +80,7 @@ def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
     else:
         show_plan(plan, str(file), quiet=quiet)
     for warning in plan.warnings:
-        note(f"{warning}: the parent limits nothing there.")
+        note(f"{warning}.")
     return _CHANGES if detailed_exitcode and plan.changes else 0
 
 

@@ -1,4 +1,4 @@
-"""Find entities that charge a parent, but share no limit name with it: there the parent limits nothing."""
+"""Find what a file states without effect, such as a parent that shares no limit name with its child."""
 
 from __future__ import annotations
 
@@ -43,8 +43,24 @@ def list_pairs(manifest: Manifest, entities: Mapping[str, Entity]) -> Iterator[P
             yield Pair(child, parent, resource)
 
 
-def find_unshared(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
-    """Return a warning for every pair that will share no limit name. ``stored`` has all of its levels."""
+def find_ineffective(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
+    """Return a warning for all that will have no effect as things stand. ``stored`` has all levels of `list_pairs`."""
+    soft = {
+        f"the floors of {limit.name} have no effect while it is soft"
+        for level in manifest.levels.values()
+        for limit in level.get("limits", ())
+        if limit.soft and limit.floors
+    }
+    alone = []
+    for entity_id, stated in manifest.entities.items():
+        known = stored.entities.get(entity_id)
+        if stated.get("cascade") and stated.get("parent_id", known and known.parent_id) is None:
+            alone.append(f"cascade has no effect on {entity_id} until it has a parent")
+    return (*sorted(soft), *sorted(alone), *_find_unshared(manifest, stored, prune=prune))
+
+
+def _find_unshared(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
+    """Return a warning for every pair that will share no limit name."""
 
     def limits_after(subject: Subject) -> tuple[Limit, ...]:
         known = stored.levels.get(subject)
@@ -58,5 +74,6 @@ def find_unshared(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[s
         own, above = (next(filter(None, map(limits_after, subjects)), ()) for subjects in both)
         if share_no_name(own, above):
             where = "" if pair.resource == DEFAULT_RESOURCE else f" on {pair.resource}"
-            warnings.append(f"{pair.child} and its parent {pair.parent} have no limit of the same name{where}")
+            both_named = f"{pair.child} and its parent {pair.parent}"
+            warnings.append(f"{both_named} have no limit of the same name{where}: the parent limits nothing there")
     return tuple(warnings)

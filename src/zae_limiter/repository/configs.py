@@ -17,7 +17,7 @@ from ..records.fields import read_fields
 from . import cursors
 from .backend import MAX_PAGE, Operations
 from .cache import Defaults
-from .ineffective import warn_of_names, warn_of_soft_floors, warn_of_switch
+from .ineffective import warn_of_config, warn_of_names
 from .stamping import stamp_buckets
 from .switches import check_policies
 from .unset import UNSET, Unset
@@ -385,7 +385,6 @@ class ConfigOperations(Operations):
             return seen._replace(limits=limits, on_unavailable=policy, **policies)
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
-        warn_of_soft_floors(self._backend, limits or ())
 
     async def _store_policy(self, policy: OnUnavailable) -> None:
         """Store what acquires do when the store is unavailable, beside the system limits as they are."""
@@ -403,9 +402,6 @@ class ConfigOperations(Operations):
 
         details = {"access": None if access is None else access.value}
         await self._change(level, change, AuditAction.ACCESS_CHANGED, details, principal)
-        if access is not None:
-            deadline, ns = await self._begin()
-            await warn_of_switch(self._backend, ns, level, deadline)
 
     async def _change(
         self,
@@ -419,28 +415,27 @@ class ConfigOperations(Operations):
         """Change what one level says, its registry entry and the audit log in one commit; None changes nothing.
 
         The buckets of an entity are stamped with the change, even if an earlier call made it, which may have failed
-        midway.
+        midway. What has no effect as things stand is logged.
         """
         names.principal(principal)
         deadline, ns = await self._begin()
         who = await self._backend.principal(principal, deadline)
         key, subject, registry, index_keys = _locate(ns, level)
         resource = level.get("resource")
+        states = (config.Config(), config.Config())
 
         def plan(images: list[Image | None]) -> list[Write]:
+            nonlocal states
             seen = decode(key, images[0])
             new = change(seen)
+            states = (config.Config(), seen) if new is None else (seen, new)
             if new is None:
                 return []
             own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
             new = seen.replaced_by(new, self._backend.clock.now_ms())
-            writes = [config.replace(key, images[0], new, own)]
-            writes.append(self._backend.event(ns, action, subject, who, resource, details))
+            event = self._backend.event(ns, action, subject, who, resource, details)
             step = bool(new.limits) - bool(seen.limits)
-            if registry is not None and step:
-                entry = {"GSI4PK": ns, "GSI4SK": registry.pk}
-                writes.append(Write(registry, (), entry, {f"r_{resource}": step}))
-            return writes
+            return [config.replace(key, images[0], new, own), event, *_count_level(ns, registry, resource, step)]
 
         try:
             await self._backend.change([key], plan, deadline)
@@ -449,6 +444,14 @@ class ConfigOperations(Operations):
         if "entity_id" in level:
             only = None if resource == DEFAULT_RESOURCE else resource
             await stamp_buckets(self._backend, ns, level["entity_id"], only, deadline)
+        await warn_of_config(self._backend, ns, level, *states, deadline)
+
+
+def _count_level(ns: str, registry: Key | None, resource: str | None, step: int) -> list[Write]:
+    """Return the write that counts one level more or less with limits for a resource, if there is one."""
+    if registry is None or not step:
+        return []
+    return [Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step})]
 
 
 def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ..records.keys import buckets_of_entity
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
-from .ineffective import warn_ineffective, warn_of_names
+from .ineffective import warn_of_lone_cascade, warn_of_names
 from .stamping import stamp_buckets
 from .unset import UNSET, Unset
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..runtime.deadline import Deadline
+
+
+_FAMILY = frozenset(("parent_id", "cascade"))
+"""The fields that decide whether a parent is charged."""
 
 
 class EntityOperations(CreditOperations):
@@ -70,10 +74,10 @@ class EntityOperations(CreditOperations):
         return made
 
     async def _finish_change(self, ns: str, made: Entity, deadline: Deadline, *, cascade: bool) -> None:
-        """Forget what was cached of an entity. Log a new ``cascade`` without a parent, or without a shared limit."""
+        """Forget what was cached of an entity. Log a ``cascade`` without a parent, or without a shared limit."""
         self._backend.cache.drop([keys.meta(ns, made.id)])
         if cascade and made.parent_id is None:
-            warn_ineffective(self._backend, "cascade has no effect on %s until it has a parent", made.id)
+            warn_of_lone_cascade(self._backend, made.id)
         elif cascade:
             await warn_of_names(self._backend, ns, made.id, names.DEFAULT_RESOURCE, deadline)
 
@@ -111,7 +115,7 @@ class EntityOperations(CreditOperations):
             event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
             if await backend.commit([*await self._plan_update(ns, old, new, deadline), event], deadline):
                 break
-        await self._finish_change(ns, new, deadline, cascade=changes.get("cascade", False))
+        await self._finish_change(ns, new, deadline, cascade=new.cascade and not changes.keys().isdisjoint(_FAMILY))
         if (new.parent_id, new.cascade) != (old.parent_id, old.cascade):
             await stamp_buckets(backend, ns, entity_id, None, deadline)
         return new

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..records.algebra import Image, Key
+    from ..records.config import Config
     from ..runtime.deadline import Deadline
     from .backend import Backend
 
@@ -34,6 +35,32 @@ def warn_of_soft_floors(backend: Backend, limits: Sequence[Limit]) -> None:
     for limit in limits:
         if limit.soft and limit.floors:
             warn_ineffective(backend, "the floors of %s have no effect while it is soft", limit.name)
+
+
+async def warn_of_config(
+    backend: Backend, ns: str, level: Mapping[str, str], seen: Config, new: Config, deadline: Deadline
+) -> None:
+    """Log what a change of the config of a level has set without effect. Failures to look are ignored."""
+    if new.limits != seen.limits:
+        warn_of_soft_floors(backend, new.limits or ())
+    with contextlib.suppress(ZAELimiterError):
+        if new.access is not None and new.access is not seen.access:
+            await _warn_of_switch(backend, ns, level, deadline)
+        if new.cascade and not seen.cascade and "entity_id" in level:
+            await _warn_of_cascade(backend, ns, level["entity_id"], level["resource"], deadline)
+
+
+def warn_of_lone_cascade(backend: Backend, entity_id: str) -> None:
+    """Log an entity that is to charge its parent and has none."""
+    warn_ineffective(backend, "cascade has no effect on %s until it has a parent", entity_id)
+
+
+async def _warn_of_cascade(backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline) -> None:
+    (image,) = await backend.read([keys.meta(ns, entity_id)], deadline)
+    if entity.inspect(image or {}).get("parent_id") is None:
+        warn_of_lone_cascade(backend, entity_id)
+    else:
+        await _compare_with_parent(backend, ns, entity_id, resource, deadline)
 
 
 async def warn_of_names(backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline) -> None:
@@ -69,22 +96,26 @@ async def _compare_with_parent(backend: Backend, ns: str, child: str, resource: 
         warn_ineffective(backend, "%s and its parent %s have no limit of the same name%s", child, parent, where)
 
 
-async def warn_of_switch(backend: Backend, ns: str, level: Mapping[str, str], deadline: Deadline) -> None:
+async def _warn_of_switch(backend: Backend, ns: str, level: Mapping[str, str], deadline: Deadline) -> None:
     """Log a switch for an entity or a resource that nothing is stored about."""
     who, resource = level.get("entity_id"), level["resource"]
-    with contextlib.suppress(ZAELimiterError):
-        if who is not None:
-            partition = Query(keys.pk_entity(ns, who), limit=3)
-            known = any(_says_more(*each) for each in (await backend.query(partition, deadline)).items)
-            buckets = keys.buckets_of_entity(ns, who)
-        else:
-            registries = [keys.resources(ns), keys.entity_config_resources(ns)]
-            images = await backend.read(registries, deadline)
-            known = any((image or {}).get(f"r_{resource}", 0) > 0 for image in images)
-            buckets = keys.buckets_of_resource(ns, resource)
-        if not known and not (await backend.query(buckets._replace(limit=1), deadline)).items:
-            kind, name = ("resource", resource) if who is None else ("entity", who)
-            warn_ineffective(backend, "the switch is for the %s %s, of which nothing is known", kind, name)
+    unknown = "the switch is for the %s %s, of which nothing is known"
+    if who is not None:
+        partition = Query(keys.pk_entity(ns, who), limit=3)
+        known = any(_says_more(*each) for each in (await backend.query(partition, deadline)).items)
+        if not known and not await _has_buckets(backend, keys.buckets_of_entity(ns, who), deadline):
+            warn_ineffective(backend, unknown, "entity", who)
+            return
+    if resource != DEFAULT_RESOURCE:
+        registries = [keys.resources(ns), keys.entity_config_resources(ns)]
+        images = await backend.read(registries, deadline)
+        known = any((image or {}).get(f"r_{resource}", 0) > 0 for image in images)
+        if not known and not await _has_buckets(backend, keys.buckets_of_resource(ns, resource), deadline):
+            warn_ineffective(backend, unknown, "resource", resource)
+
+
+async def _has_buckets(backend: Backend, query: Query, deadline: Deadline) -> bool:
+    return bool((await backend.query(query._replace(limit=1), deadline)).items)
 
 
 def _says_more(key: Key, image: Image) -> bool:

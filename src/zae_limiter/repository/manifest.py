@@ -11,7 +11,7 @@ from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionE
 from ..core.values import AuditAction, Entity
 from ..manifest.diff import diff
 from ..manifest.problems import PlanOutdatedError
-from ..manifest.sharing import find_unshared, list_pairs
+from ..manifest.sharing import find_ineffective, list_pairs
 from ..manifest.states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
@@ -51,7 +51,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         pairs = list(list_pairs(manifest, entities))
         levels = {each for pair in pairs for who in (pair.child, pair.parent) for each in pair.subjects(who)}
         known = Stored(await self._read_levels(levels) if levels else {}, entities)
-        return plan._replace(warnings=find_unshared(manifest, known, prune=prune))
+        return plan._replace(warnings=find_ineffective(manifest, known, prune=prune))
 
     async def apply_plan(
         self, plan: Plan, principal: str | None = None, on_change: Callable[[Change], None] | None = None
