@@ -174,6 +174,7 @@ async def test_a_deficit_counts_the_floor_that_a_priority_has_to_leave(harness: 
         await take(limiter, {"tpm": 60}, priority="batch")
     (status,) = refused.value.statuses
     assert (status.available, status.floor, status.deficit) == (350, 300, 10)
+    assert refused.value.as_dict()["limits"][0]["floor"] == 300
     answer = await limiter.check_availability("key", "gpt-4", {"tpm": 60}, priority="batch")
     assert answer.deficit == {"tpm": 10}
     for cost, missing in ((283, 0), (284, 1)):  # the floor is 66.66

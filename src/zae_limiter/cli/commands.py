@@ -110,7 +110,7 @@ class Shell:
 
     def take_warnings(self) -> list[str]:
         """Return the library's warnings so far. The caller shows them; `show` does not show them again."""
-        taken, self.warnings[:] = self.warnings[:], []
+        taken, self.warnings[:] = list(dict.fromkeys(self.warnings)), []
         return taken
 
     def confirm(self, question: str, yes: bool) -> None:

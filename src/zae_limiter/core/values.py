@@ -180,6 +180,7 @@ class LimitStatus:
             "resets_at": None if self.resets_at is None else self.resets_at.isoformat(),
             "resets_at_ms": self.resets_at_ms,
             **({} if self.in_flight is None else {"in_flight": self.in_flight}),
+            **({"floor": self.floor} if self.floor else {}),
         }
 
 
