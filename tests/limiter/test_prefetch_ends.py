@@ -78,12 +78,16 @@ elif ending == "raises":
     raise ZeroDivisionError
 elif ending == "exit":
     sys.exit(0)
+elif ending == "repository closed":
+    closing = limiter.repository.close()
+    if closing is not None:
+        asyncio.run(closing)
 elif ending == "unreachable":
     os.replace(URL.removeprefix("sqlite:///"), URL.removeprefix("sqlite:///") + ".gone")
     os.mkdir(URL.removeprefix("sqlite:///"))
 """
 
-ENDINGS = [("sqlite", ending) for ending in ("returns", "raises", "exit", "child")]
+ENDINGS = [("sqlite", ending) for ending in ("returns", "raises", "exit", "child", "repository closed")]
 ENDINGS += [(kind, "returns") for kind in ("redis", "dynamodb")]
 """Stores, and how a program ends."""
 

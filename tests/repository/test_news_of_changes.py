@@ -55,6 +55,44 @@ async def test_nothing_is_granted_after_an_entity_was_disabled(harness: Harness,
                 await take(limiter, {"t": 1})
 
 
+NEW = {**SWITCHES, "recreated": lambda limiter: recreate(limiter)}
+del NEW["for one"]
+
+
+async def recreate(limiter: RateLimiter) -> None:
+    """Delete the key and create it again, disabled."""
+    await limiter.delete_entity("key")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    await limiter.disable_entity("key")
+
+
+@pytest.mark.parametrize("resources", [["gpt-4"], ["claude"], ["gpt-4", "claude"], ["claude", "gemini"]], ids=str)
+@pytest.mark.parametrize("disable", NEW.values(), ids=NEW)
+async def test_nothing_is_granted_on_a_resource_without_a_bucket(
+    harness: Harness, disable: Change, resources: list[str]
+) -> None:
+    """Two seconds after the processes have read the config, which they keep for a minute."""
+    admin, processes = await family(harness)
+    harness.clock.advance(2)
+    await disable(admin)
+    for limiter in processes:
+        for _ in range(2):
+            with pytest.raises(ResourceDisabled):
+                async with limiter.acquire("key", {name: {"t": 1} for name in resources}):
+                    pass
+
+
+@pytest.mark.parametrize("resource", ["gpt-4", "claude"])
+async def test_an_entity_that_was_created_again_has_its_new_limits(harness: Harness, resource: str) -> None:
+    admin, processes = await family(harness)
+    harness.clock.advance(2)
+    await admin.delete_entity("key")
+    await admin.create_entity("key")
+    await admin.set_limits("key", [Limit.per_hour("t", 2)])
+    grants = [await granted(limiter, {"t": 1}, resource=resource) for _ in range(3) for limiter in processes]
+    assert sum(grants) == 2
+
+
 async def test_a_process_that_refused_an_entity_learns_from_its_config_that_it_is_enabled_again(
     harness: Harness,
 ) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 from zae_limiter import Lease, RateLimiter, RateLimitExceeded
 
 
-async def take(limiter: RateLimiter, cost: dict[str, int], entity: str = "key", **options: Any) -> Lease:
+async def take(
+    limiter: RateLimiter, cost: dict[str, int], entity: str = "key", resource: str = "gpt-4", **options: Any
+) -> Lease:
     """Acquire, and return the lease when it is over."""
-    async with limiter.acquire(entity, "gpt-4", cost, **options) as lease:
+    async with limiter.acquire(entity, resource, cost, **options) as lease:
         return lease
 
 

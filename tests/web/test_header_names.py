@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +65,16 @@ def test_any_other_server_is_not(software: str) -> None:
 
 def test_a_server_that_keeps_the_last_value_is_never_believed() -> None:
     assert client(Proxies(1), CLIENT, **CHEROOT) == PROXY
+
+
+@pytest.mark.parametrize("module", ["tornado.wsgi", "twisted.web.wsgi"])
+def test_servers_that_show_only_by_their_modules_that_they_keep_the_last_value_are_never_believed(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    assert client(Proxies(1), CLIENT) == CLIENT
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace())
+    assert client(Proxies(1), LIE) == PROXY
+    assert client(Proxies(1, drops_underscores=True), CLIENT) == CLIENT
 
 
 @pytest.mark.parametrize("environ", [{}, CHEROOT], ids=["joined", "replaced"])

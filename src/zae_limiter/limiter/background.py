@@ -45,6 +45,8 @@ class BackgroundStore:
     def close(self) -> None:
         """Close what was opened."""
         store, self._opened = self._opened, None
+        if self._in_place and self._backend.closed:  # background work may have opened it again
+            store = self._backend.store
         if store is not None:
             run(store.close())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..core.bucket import MILLI
+from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import refusal, wait_for
 from ..core.errors import ValidationError
 from ..records import bucket, keys
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Key
     from ..repository.last_seen import LastSeen
     from ..repository.outlook import Reserving
+
+
+_FRESH_MS = 1_000
+"""For how long after it was read config may make new buckets, in milliseconds."""
 
 
 class Override(NamedTuple):
@@ -59,13 +63,21 @@ class LevelShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
 
     ``complete`` says that these are all there are, ``busy`` that others have written to them since they were looked
-    at before.
+    at before. ``read_ms`` is when the config of the entity was read (`FOR_EVER`: just now).
     """
 
     home: LevelShard
     shards: tuple[LevelShard, ...]
     complete: bool = True
     busy: bool = False
+    read_ms: int = FOR_EVER
+
+    def is_unsure(self, now_ms: int) -> bool:
+        """Return whether the bucket has to be made under config that was read some time ago.
+
+        A bucket that exists tells of config that has changed since.
+        """
+        return self.home.seen.image is None and self.read_ms < now_ms - _FRESH_MS
 
     def key(self, shard: int) -> Key:
         """Return the key of one shard; that of the first one is the key of the bucket as a whole."""
@@ -159,6 +171,8 @@ class Chain:
     """The chain that this is a part of, and the places of its levels in that."""
     parts: dict[tuple[int, ...], Chain] = field(default_factory=dict)
     """What `part` has made."""
+    checked: set[tuple[str, ...]] = field(default_factory=set)
+    """The names in costs for which it is known whether each level is charged."""
     homes: tuple[LevelShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
     names: Collection[str] = field(init=False)
@@ -215,6 +229,10 @@ class Chain:
         for ended in filter(has_ended, list(self.coalescers)):
             self.coalescers.pop(ended, None)
         return self.coalescers.setdefault(scope, WriteCoalescer())
+
+    def is_unsure(self, now_ms: int) -> bool:
+        """Return whether a bucket has to be made under config that was read some time ago."""
+        return any(level.is_unsure(now_ms) for level in self.levels)
 
     def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
         """Return the same chain over other shards."""

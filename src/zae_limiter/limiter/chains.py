@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
+from ..core.bucket import FOR_EVER
 from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
@@ -15,20 +16,22 @@ from ..forks import after_fork
 from ..logs import NOT_CHARGED, tell
 from ..records import bucket, charging, keys, ledger
 from ..records.level import CONFIG_VERSION, Level, slot_limits_for, token_limits_for
-from ..repository.configs import Policy, read_policies, read_policy
+from ..repository.resolving import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
+from .amounts import check_request
 from .chain import Chain, LevelShard, LevelShards, Override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..core.config import Resolved
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..records.algebra import Key
     from ..repository.backend import Backend
+    from ..repository.last_seen import LastSeen
     from ..runtime.deadline import Deadline
     from .chain import Holding
     from .coalescer import WriteCoalescer
@@ -63,20 +66,20 @@ class Chains:
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
 
-    async def resolve_for(self, name: Name, cost: Mapping[str, int], deadline: Deadline) -> tuple[Chain, Deadline]:
-        """Resolve the chain of an acquire, and warn of levels that its cost does not name.
-
-        Return it with the deadline, which begins when the store is ready.
-        """
+    async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[Chain, Deadline]:
+        """Resolve the chain of an acquire. Return it with the deadline, which begins when the store is ready."""
         deadline = await self.begin(*name[:2], deadline)
-        chain = await self.resolve(*name, deadline)
-        self.warn_uncharged(chain, cost)
-        return chain, deadline
+        return await self.resolve(*name, deadline), deadline
 
-    def warn_uncharged(self, chain: Chain, cost: Mapping[str, int]) -> None:
-        """Log the levels of a chain whose limits a cost does not name: they limit nothing. Once for each level."""
+    def check_cost(self, chain: Chain, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None) -> None:
+        """Raise `ValidationError` if a cost, or what an error keeps of it, names a limit that the chain does not have.
+
+        Log the levels whose limits it does not name: they limit nothing. Once for each level.
+        """
+        check_request(cost, kept, chain.names, chain.slot_names)
+        chain.checked.add(tuple(cost))
         entity_id = chain.homes[0].level.entity_id
-        for level, _ in chain.homes if all(name in chain.names for name in cost) else ():
+        for level, _ in chain.homes:
             whose, named = (entity_id, level.resource, level.entity_id), chain.cost_at(level, cost)
             if not named or level.slot_limits or not named.keys().isdisjoint(level.token_limits):
                 continue
@@ -185,19 +188,29 @@ class Chains:
         """Return whether others of this event loop, who came before, still wait for the chain."""
         return self._flights.is_under_way((entity_id, resource, given))
 
-    async def follow(self, chain: Chain, deadline: Deadline) -> Chain:
-        """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split."""
+    async def follow(self, chain: Chain, deadline: Deadline, *, charges: bool = False) -> Chain:
+        """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split.
+
+        If it ``charges``, also if a bucket has to be made under config that was read some time ago.
+        """
         if chain.joined:
-            return self._join_again(chain, [await self.follow(each, deadline) for each in chain.joined])
+            return self._join_again(
+                chain, [await self.follow(each, deadline, charges=charges) for each in chain.joined]
+            )
+        first = chain.homes[0].level
         newer: dict[str, int] = {}
         for level, seen in chain.shards():
             image = seen.image  # another thread may replace it
             if image is not None and charging.is_ahead(level, image):
                 newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))
+        now_ms = self._backend.clock.now_ms()
+        unsure = [level.home.level.entity_id for level in chain.levels if charges and level.is_unsure(now_ms)]
+        if unsure and not newer:
+            found = await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline, unsure)
+            return found.with_levels(tuple([level._replace(read_ms=FOR_EVER) for level in found.levels]))
         if not newer:
             return await self._find_homes(chain, deadline)
         self._cache.drop(_config_keys(chain))
-        first = chain.homes[0].level
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
     async def _find_homes(self, chain: Chain, deadline: Deadline) -> Chain:
@@ -249,8 +262,15 @@ class Chains:
         return chain
 
     async def _resolve(
-        self, entity_id: str, resource: str, given: Override | None, versions: dict[str, int], deadline: Deadline
+        self,
+        entity_id: str,
+        resource: str,
+        given: Override | None,
+        versions: dict[str, int],
+        deadline: Deadline,
+        anew: Collection[str] = (),
     ) -> Chain:
+        """Resolve level by level; the config of the entities in ``anew`` is read even if it is cached."""
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
@@ -259,11 +279,7 @@ class Chains:
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
-            last = self._last_seen.of(key)
-            extra = None if last.image or self._backend.has_records else key
-            policy = await read_policy(self._backend, ns, who, resource, deadline, extra)
-            if policy.extra is not None:
-                last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
+            policy, last = await self._read_policy(key, (ns, who, resource), deadline, who in anew)
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
             chosen = given if given is None or decides else given._replace(limits=None)
@@ -272,7 +288,7 @@ class Chains:
                 raise _no_limits(entity_id, resource)
             if level is not None:
                 home = LevelShard(level, last)
-                found = LevelShards(home, (home,))
+                found = LevelShards(home, (home,), read_ms=policy.read_ms)
                 is_split = last.image is not None and home.is_outgrown
                 levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
             policies[who] = policy
@@ -282,10 +298,18 @@ class Chains:
         until_ms = [each.valid_until_ms for each in policies.values()] + [
             each.home.level.in_force[1] for each in levels
         ]
-        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held)
-        if self._cache.ttl_ms:
-            self._known.put((entity_id, resource, given), chain)
-        return chain
+        return self._remember(Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held))
+
+    async def _read_policy(
+        self, key: Key, whose: tuple[str, str, str], deadline: Deadline, anew: bool
+    ) -> tuple[Policy, LastSeen]:
+        """Return the config of an entity and what was last seen of its bucket, read together if need be."""
+        last = self._last_seen.of(key)
+        extra = None if last.image or self._backend.has_records else key
+        policy = await read_policy(self._backend, *whose, deadline, extra, anew=anew)
+        if policy.extra is not None:
+            last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
+        return policy, last
 
     def _level(
         self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int

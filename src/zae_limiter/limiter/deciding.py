@@ -87,10 +87,12 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
     wide = False
-    for home in chain.homes if charges else ():
+    for place, home in enumerate(chain.homes if charges else ()):
         level, seen = home
         image = seen.image
         if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
+            raise Outdated
+        if image is None and chain.levels[place].is_unsure(now_ms):
             raise Outdated
         here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
         if len(charges) > 1:

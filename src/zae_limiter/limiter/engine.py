@@ -304,7 +304,7 @@ class Engine:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
                     chosen = draft(chain, pending, now_ms, knowledge)
             except Outdated:
-                chain, pending = await self._follow(chain, pending, deadline)
+                chain, pending = await self._follow(chain, pending, deadline, charges=True)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
             if chosen is None:
@@ -413,7 +413,7 @@ class Engine:
         return chain.instant(self._clock.now_ms())
 
     async def _follow(
-        self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline
+        self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
     ) -> tuple[Chain, list[PendingCharge[Grant]]]:
         """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error.
 
@@ -421,7 +421,7 @@ class Engine:
         """
         if chain.whole is not None or chain.refills is not None:
             raise Outdated
-        newer = await self._chains.follow(chain, deadline)
+        newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
             return chain, pending
         chain = newer

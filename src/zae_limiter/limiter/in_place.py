@@ -74,7 +74,6 @@ class InPlace:
         # As `Chains.known`.
         if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
             chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
-            self._chains.warn_uncharged(chain, lease._cost)
         else:
             self._cache.hits += 1
         if len(chain.homes) != 1 or chain.slot_names:
@@ -99,7 +98,7 @@ class InPlace:
             now_ms = max(now_ms, seen.seen_ms)  # the clock may have stepped back
             image = self._look(level, seen, now_ms)
             if image is None:
-                return self._make(chain, cost, asked_ms)
+                return None if chain.is_unsure(now_ms) else self._make(chain, cost, asked_ms)
             _, limits, until_ms, renew_ms = seen.spendable
             if now_ms > until_ms:
                 return None

@@ -16,7 +16,7 @@ from ..repository.repository import Repository
 from ..repository.stacks import StackOperations
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts, check_costs, check_known, check_on_error, check_request
+from .amounts import check_amounts, check_costs, check_known, check_on_error
 from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
@@ -277,11 +277,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._refuse_unasked(lease, chain, cost)
         try:
             if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain, deadline = await self._chains.resolve_for(name, cost, deadline)
+                chain, deadline = await self._chains.resolve_for(name, deadline)
                 now_ms = self._clock.now_ms()
-            for limit_name in cost:
-                if limit_name not in chain.names or (options.kept and limit_name in chain.slot_names):
-                    check_request(cost, options.kept, chain.names, chain.slot_names)
+            if options.kept or tuple(cost) not in chain.checked:
+                self._chains.check_cost(chain, cost, options.kept)
             if max_wait_ms or self._lines.waiting or self._takes_in_turn:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
             else:

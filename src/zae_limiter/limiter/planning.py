@@ -131,15 +131,13 @@ def plan_across_shards(chain: Chain, taker: Taker, now_ms: int) -> list[Part] | 
 def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     """Plan a part anew for the image that it has just met.
 
-    Return None where it does not fit, or the limits or shards are others now.
+    Return None where it does not fit, the limits or shards are others now, or there is no bucket any more.
     """
     level = part.shard.level
-    contention = charging.ALONE
-    if image is not None:
-        if image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
-            return None
-        names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
-        contention = charging.Contention(names, now_ms, 1)
+    if image is None or image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
+        return None
+    names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
+    contention = charging.Contention(names, now_ms, 1)
     spends_credits = level.shard_count == 1 or bool(part.lots)
     return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
 

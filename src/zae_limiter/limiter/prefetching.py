@@ -174,7 +174,7 @@ class Prefetcher:
                     raise
                 return new_grant(granted)
             except Outdated:
-                chain = await self._chains.follow(chain, deadline)
+                chain = await self._chains.follow(chain, deadline, charges=True)
                 check_known("consume", cost, chain.names)
                 now_ms, counts = self._clock.now_ms(), False
         raise AssertionError  # pragma: no cover  # tries() ends by raising
@@ -229,6 +229,8 @@ class Prefetcher:
             self._refill_if_low(bucket)
             return taken
         if not (bucket.is_hot or bucket.lots) or not any(cost.get(name) for name in bucket.names):
+            return None
+        if home.seen.image is None:  # the exact write makes the bucket
             return None
         try:
             grant = await self.engine.take(bucket.chain, cost, now_ms, deadline)
@@ -336,7 +338,7 @@ class Prefetcher:
         No thread can be started any more: the buckets are written one after the other, and none is begun after the time
         that one call may take. What is left over is lost, as in a crash.
         """
-        found = [] if self.held.is_closed or self._backend.closed else self.held.active()
+        found = [] if self.held.is_closed else self.held.active()
         if not found or self._background.needs_loops:
             return
         self.held.is_closed = True

@@ -20,7 +20,7 @@ from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from ..stores.damage import read_each
 from .backend import MAX_COMMIT, Operations
-from .configs import read_policy
+from .resolving import read_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,120 +1,27 @@
-"""Set, read and resolve stored limits."""
+"""Set, get, delete and list stored limits."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..core import names
-from ..core.config import Resolved, Stored, resolve
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import Access, AuditAction, OnUnavailable
-from ..records import config, entity, keys
+from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
 from ..records.fields import read_fields
 from . import cursors
 from .backend import MAX_PAGE, Operations
-from .cache import Defaults
 from .ineffective import warn_of_config, warn_of_names
+from .resolving import read_policy
 from .stamping import stamp_buckets
 from .switches import check_policies
 from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from ..runtime.deadline import Deadline
-    from .backend import Backend
-
-
-class Policy(NamedTuple):
-    """The config of an entity on a resource, as an acquire needs it, and the record ``extra`` that was read with it."""
-
-    cascade: bool
-    parent_id: str | None
-    resolved: Resolved
-    on_unavailable: OnUnavailable | None
-    valid_until_ms: int
-    extra: Image | None
-    is_default: bool = False
-    """Whether the entity has nothing of its own: ``resolved`` is then one object for all such entities."""
-
-
-async def read_policy(
-    backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline, extra: Key | None = None
-) -> Policy:
-    """Resolve the limits of an entity. What is not cached is read in one call, together with ``extra``."""
-    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
-    pk, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
-    own, defaults = cache.get(pk, resource, now_ms)
-    if own is None and defaults is not None and backend.has_records is not None and not backend.has_records(pk):
-        return _by_default(defaults, defaults.read_ms + cache.ttl_ms)
-    missing = sks if own is None else tuple([sk for sk in sks if sk not in own[0]])
-    if own is not None and missing and len(own[0]) >= _MOST_RECORDS:
-        own, missing = None, sks
-    shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
-    beside: Image | None = None
-    if missing or shared:
-        wanted = [Key(pk, sk) for sk in missing] + shared + ([] if extra is None else [extra])
-        images = await backend.store.read(wanted, timeout=deadline.left())
-        beside = None if extra is None else images.pop()
-        if defaults is None:
-            defaults = _decode_defaults(shared, images[len(missing) :], now_ms)
-            cache.put_defaults(resource, defaults, generation)
-        if missing:
-            found = images[: len(missing)]
-            if own is None and not any(found):
-                own = _absent_records(sks), now_ms
-            else:
-                known, oldest_ms = own or ({}, now_ms)
-                own = {**known, **dict(zip(missing, found, strict=True))}, oldest_ms
-            cache.put(pk, own, generation)
-    assert own is not None  # whatever was missing was read
-    assert defaults is not None
-    records, read_ms = own
-    valid_until_ms = min(read_ms, defaults.read_ms) + cache.ttl_ms
-    if not any(records.values()):
-        return _by_default(defaults, valid_until_ms, beside)
-    meta = entity.inspect(records[sks[0]] or {})
-    configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = resolve([_stored(each) for each in configs], defaults.resolved, meta.get("version", 0))
-    cascade = bool(meta.get("cascade")) if resolved.cascade is None else resolved.cascade
-    return Policy(cascade, meta.get("parent_id"), resolved, defaults.on_unavailable, valid_until_ms, beside)
-
-
-async def read_policies(
-    backend: Backend, ns: str, wanted: Collection[tuple[str, str]], extra: Sequence[Key], deadline: Deadline
-) -> tuple[set[tuple[str, str]], dict[Key, Image | None]]:
-    """Read into the cache, in one call, what is not there of the config of entities on resources, with ``extra``.
-
-    Return whom they charge besides, on which resource, and the images of ``extra``.
-    """
-    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
-    records = [(keys.pk_entity(ns, who), resource, _entity_records(resource)) for who, resource in wanted]
-    missing = list(extra)
-    for pk, resource, sks in records:
-        own, defaults = cache.get(pk, resource, now_ms)
-        missing += [Key(pk, sk) for sk in sks if own is None or sk not in own[0]]
-        missing += [] if defaults else [keys.resource_config(ns, resource), keys.system_config(ns)]
-    missing = list(dict.fromkeys(missing))
-    images = dict(
-        zip(missing, await backend.store.read(missing, timeout=deadline.left()) if missing else [], strict=True)
-    )
-    above = set()
-    for pk, resource, sks in records:
-        own, defaults = cache.get(pk, resource, now_ms)
-        if defaults is None:
-            shared = [keys.resource_config(ns, resource), keys.system_config(ns)]
-            cache.put_defaults(resource, _decode_defaults(shared, [images[key] for key in shared], now_ms), generation)
-        known, oldest_ms = own or ({}, now_ms)
-        found = {sk: images[Key(pk, sk)] for sk in sks if Key(pk, sk) in images}
-        cache.put(pk, ({**known, **found}, oldest_ms), generation)
-        meta = entity.inspect(found.get(sks[0], known.get(sks[0])) or {})
-        if meta.get("cascade") and meta.get("parent_id"):
-            above.add((meta["parent_id"], resource))
-    return above, {key: images[key] for key in extra}
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def _owner(image: Image) -> str:
@@ -122,37 +29,7 @@ def _owner(image: Image) -> str:
     return str(read_fields("config", image, {"entity_id": str})["entity_id"])
 
 
-def _by_default(defaults: Defaults, valid_until_ms: int, extra: Image | None = None) -> Policy:
-    """Return the config of an entity that has none of its own."""
-    return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, extra, True)
-
-
-@lru_cache(maxsize=1024)
-def _absent_records(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
-    """Return the records of an entity that has none of these: one object for all such entities."""
-    return dict.fromkeys(sks)
-
-
-@lru_cache(maxsize=1024)
-def _entity_records(resource: str) -> tuple[str, ...]:
-    """Return the sort keys of an entity's records: itself, and its limits for one and for all resources."""
-    return keys.META, keys.sk_config(resource), keys.sk_config(DEFAULT_RESOURCE)
-
-
-def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
-    """Return the resolved config records of a resource and of the system."""
-    of_resource, of_system = map(config.decode, shared, images)
-    levels = [Stored(), Stored(), _stored(of_resource), _stored(of_system)]
-    return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
-
-
-def _stored(found: config.Config) -> Stored:
-    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
-
-
 _NO_POLICIES: Mapping[str, Any] = {}
-_MOST_RECORDS = 64
-"""How many records of one entity are remembered together, before all of them are read again."""
 
 
 class ConfigOperations(Operations):

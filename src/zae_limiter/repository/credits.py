@@ -23,7 +23,7 @@ from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
 from .backend import MAX_COMMIT
 from .buckets import TRIES, BucketOperations, try_often
-from .configs import read_policy
+from .resolving import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult

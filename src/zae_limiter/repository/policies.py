@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..core import names
 from ..core.values import AuditAction
-from .configs import ConfigOperations, entity_level, read_policy
+from .configs import ConfigOperations, entity_level
+from .resolving import read_policy
 from .switches import DISABLED, check_cascade
 
 if TYPE_CHECKING:

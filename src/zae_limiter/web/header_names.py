@@ -8,6 +8,7 @@ some show the names beside the environment. The others join the values of both n
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
@@ -24,6 +25,8 @@ class Mixing(Enum):
 
 _DROPPING = {"gevent": 1, "gunicorn": 22, "waitress": 0, "werkzeug": 3}
 """The servers that drop names with underscores, and since which major version."""
+_KEEPING_LAST = ("tornado.wsgi", "twisted.web.wsgi")
+"""The modules of servers that keep the last value of both names."""
 _SOFTWARE = re.compile(r"([a-z]+)(?:/(\d+))?")
 
 
@@ -53,8 +56,9 @@ def find_mixing(environ: Mapping[str, Any]) -> Mixing:
     software = str(environ.get("SERVER_SOFTWARE", ""))
     if _list_named(environ) is not None or "mod_wsgi.version" in environ or _drops_underscores(software):
         return Mixing.NONE
-    # only cheroot has this key
-    return Mixing.REPLACED if "ACTUAL_SERVER_PROTOCOL" in environ else Mixing.JOINED
+    # Only cheroot has this key; the others leave nothing in the environment, but their modules are loaded.
+    keeps_last = "ACTUAL_SERVER_PROTOCOL" in environ or any(name in sys.modules for name in _KEEPING_LAST)
+    return Mixing.REPLACED if keeps_last else Mixing.JOINED
 
 
 def _list_named(environ: Mapping[str, Any]) -> Iterable[tuple[str, str]] | None:

@@ -1,0 +1,165 @@
+"""Read and resolve the config of entities on resources, from the cache where it is there."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.config import Resolved, Stored, resolve
+from ..core.names import DEFAULT_RESOURCE
+from ..core.values import OnUnavailable
+from ..records import config, entity, keys
+from ..records.algebra import Image, Key
+from .cache import Defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ..runtime.deadline import Deadline
+    from .backend import Backend
+
+
+_MOST_RECORDS = 64
+"""How many records of one entity are remembered together, before all of them are read again."""
+
+
+class Policy(NamedTuple):
+    """The config of an entity on a resource, as an acquire needs it, and the record ``extra`` that was read with it."""
+
+    cascade: bool
+    parent_id: str | None
+    resolved: Resolved
+    on_unavailable: OnUnavailable | None
+    valid_until_ms: int
+    extra: Image | None
+    is_default: bool = False
+    """Whether the entity has nothing of its own: ``resolved`` is then one object for all such entities."""
+    read_ms: int = 0
+    """When the records of the entity were read."""
+
+
+async def read_policy(
+    backend: Backend,
+    ns: str,
+    entity_id: str,
+    resource: str,
+    deadline: Deadline,
+    extra: Key | None = None,
+    *,
+    anew: bool = False,
+) -> Policy:
+    """Resolve the limits of an entity. What is not cached is read in one call, together with ``extra``.
+
+    The entity's own records are all read if one of them is missing: a resource that it has not used yet must not be
+    charged under a switch or limits of a minute ago. ``anew``: they are read even if they are cached.
+    """
+    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
+    pk, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
+    own, defaults = cache.get(pk, resource, now_ms)
+    if own is None and defaults is not None and backend.has_records is not None and not backend.has_records(pk):
+        return _by_default(defaults, defaults.read_ms + cache.ttl_ms, now_ms)
+    missing = sks if own is None or anew or any(sk not in own[0] for sk in sks) else ()
+    if own is not None and missing and len(own[0]) >= _MOST_RECORDS:
+        own = None
+    shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
+    beside: Image | None = None
+    if missing or shared:
+        wanted = [Key(pk, sk) for sk in missing] + shared + ([] if extra is None else [extra])
+        images = await backend.store.read(wanted, timeout=deadline.left())
+        beside = None if extra is None else images.pop()
+        if defaults is None:
+            defaults = _decode_defaults(shared, images[len(missing) :], now_ms)
+            cache.put_defaults(resource, defaults, generation)
+        if missing:
+            found = images[: len(missing)]
+            if own is None and not any(found):
+                own = _absent_records(sks), now_ms
+            else:
+                known, oldest_ms = own or ({}, now_ms)
+                own = {**known, **dict(zip(missing, found, strict=True))}, oldest_ms
+            cache.put(pk, own, generation)
+    assert own is not None  # whatever was missing was read
+    assert defaults is not None
+    records, read_ms = own
+    read_ms, oldest_ms = backend.clock.now_ms() if missing else read_ms, min(read_ms, defaults.read_ms)
+    return _make_policy(pk, sks, records, defaults, (oldest_ms + cache.ttl_ms, read_ms, beside))
+
+
+def _make_policy(
+    pk: str,
+    sks: tuple[str, ...],
+    records: Mapping[str, Image | None],
+    defaults: Defaults,
+    read: tuple[int, int, Image | None],
+) -> Policy:
+    """Return the config of an entity; ``read`` is until when it holds, when it was read, and what was read besides."""
+    valid_until_ms, read_ms, beside = read
+    if not any(records.values()):
+        return _by_default(defaults, valid_until_ms, read_ms, beside)
+    meta = entity.inspect(records[sks[0]] or {})
+    configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
+    resolved = resolve([_stored(each) for each in configs], defaults.resolved, meta.get("version", 0))
+    cascade = bool(meta.get("cascade")) if resolved.cascade is None else resolved.cascade
+    whose = (cascade, meta.get("parent_id"), resolved, defaults.on_unavailable, valid_until_ms, beside)
+    return Policy(*whose, read_ms=read_ms)
+
+
+async def read_policies(
+    backend: Backend, ns: str, wanted: Collection[tuple[str, str]], extra: Sequence[Key], deadline: Deadline
+) -> tuple[set[tuple[str, str]], dict[Key, Image | None]]:
+    """Read into the cache, in one call, what is not there of the config of entities on resources, with ``extra``.
+
+    Return whom they charge besides, on which resource, and the images of ``extra``.
+    """
+    cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
+    records = [(keys.pk_entity(ns, who), resource, _entity_records(resource)) for who, resource in wanted]
+    missing = list(extra)
+    for pk, resource, sks in records:
+        own, defaults = cache.get(pk, resource, now_ms)
+        missing += [Key(pk, sk) for sk in sks if own is None or any(each not in own[0] for each in sks)]
+        missing += [] if defaults else [keys.resource_config(ns, resource), keys.system_config(ns)]
+    missing = list(dict.fromkeys(missing))
+    images = dict(
+        zip(missing, await backend.store.read(missing, timeout=deadline.left()) if missing else [], strict=True)
+    )
+    above = set()
+    for pk, resource, sks in records:
+        own, defaults = cache.get(pk, resource, now_ms)
+        if defaults is None:
+            shared = [keys.resource_config(ns, resource), keys.system_config(ns)]
+            cache.put_defaults(resource, _decode_defaults(shared, [images[key] for key in shared], now_ms), generation)
+        known, oldest_ms = own or ({}, now_ms)
+        found = {sk: images[Key(pk, sk)] for sk in sks if Key(pk, sk) in images}
+        cache.put(pk, ({**known, **found}, oldest_ms), generation)
+        meta = entity.inspect(found.get(sks[0], known.get(sks[0])) or {})
+        if meta.get("cascade") and meta.get("parent_id"):
+            above.add((meta["parent_id"], resource))
+    return above, {key: images[key] for key in extra}
+
+
+def _by_default(defaults: Defaults, valid_until_ms: int, read_ms: int, extra: Image | None = None) -> Policy:
+    """Return the config of an entity that has none of its own."""
+    return Policy(False, None, defaults.resolved, defaults.on_unavailable, valid_until_ms, extra, True, read_ms)
+
+
+@lru_cache(maxsize=1024)
+def _absent_records(sks: tuple[str, ...]) -> Mapping[str, Image | None]:
+    """Return the records of an entity that has none of these: one object for all such entities."""
+    return dict.fromkeys(sks)
+
+
+@lru_cache(maxsize=1024)
+def _entity_records(resource: str) -> tuple[str, ...]:
+    """Return the sort keys of an entity's records: itself, and its limits for one and for all resources."""
+    return keys.META, keys.sk_config(resource), keys.sk_config(DEFAULT_RESOURCE)
+
+
+def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
+    """Return the resolved config records of a resource and of the system."""
+    of_resource, of_system = map(config.decode, shared, images)
+    levels = [Stored(), Stored(), _stored(of_resource), _stored(of_system)]
+    return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
+
+
+def _stored(found: config.Config) -> Stored:
+    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
