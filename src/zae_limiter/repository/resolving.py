@@ -59,8 +59,7 @@ async def read_policy(
     if own is None and defaults is not None and backend.has_records is not None and not backend.has_records(pk):
         return _by_default(defaults, defaults.read_ms + cache.ttl_ms, now_ms)
     missing = sks if own is None or anew or any(sk not in own[0] for sk in sks) else ()
-    if own is not None and missing and len(own[0]) >= _MOST_RECORDS:
-        own = None
+    own = None if own is not None and missing and len(own[0]) >= _MOST_RECORDS else own
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
     if missing or shared:
