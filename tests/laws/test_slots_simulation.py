@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.support.deadlines import PATIENCE
-from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
+from tests.support.virtual_time import Distant, VirtualLoop, put_apart, run_virtually
 from zae_limiter import Limit, RateLimiter, Repository
 from zae_limiter.records import keys
 from zae_limiter.records.splitting import SLOTS_PER_RECORD
@@ -91,7 +91,7 @@ async def load(kind: type[Distant], since: float) -> Run:
                 finally:
                     run.count(loop.time(), -1)
 
-    limiters = [RateLimiter(Repository(store), timeout=PATIENCE) for store in stores]
+    limiters = [put_apart(RateLimiter(Repository(store), timeout=PATIENCE)) for store in stores]
     callers = [asyncio.create_task(call(limiter)) for limiter in limiters for _ in range(CALLERS)]
     await asyncio.sleep(since)
     before = sum((store.calls for store in stores), Counter[str]())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
+from tests.support.virtual_time import Distant, VirtualLoop, put_apart, run_virtually
 from zae_limiter import Limit, RateLimiter, Repository
 from zae_limiter.stores.memory import MemoryStore
 
@@ -61,7 +61,7 @@ async def wait_and_hold(limit: Limit, callers: Sequence[int], costs: Sequence[Ma
             finally:
                 crowd.longest[number] = max(crowd.longest[number], loop.time() - came - hold)
 
-    limiters = [RateLimiter(Repository(store)) for store in stores]
+    limiters = [put_apart(RateLimiter(Repository(store))) for store in stores]
     tasks = [
         asyncio.create_task(call(number, limiter))
         for number, limiter in enumerate(limiters)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
+from tests.support.virtual_time import Distant, VirtualLoop, put_apart, run_virtually
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness, ManualClock
@@ -73,7 +73,7 @@ async def test_what_another_process_gives_back_is_seen_within_a_second_and_a_hal
 ) -> None:
     """However long refusals are repeated from memory."""
     clock = prepare(harness)
-    lease, waiter = await reserve(harness.limiter(), TPM), harness.limiter(refusal_ttl=refusal_ttl)
+    lease, waiter = await reserve(harness.limiter(), TPM), put_apart(harness.limiter(refusal_ttl=refusal_ttl))
     clock.event = lambda: use_a_tenth(lease)
     assert await is_granted(waiter, TPM, 50, max_wait=10)
     assert END <= clock.elapsed <= END + 1.5
@@ -82,7 +82,7 @@ async def test_what_another_process_gives_back_is_seen_within_a_second_and_a_hal
 
 async def test_nobody_is_refused_what_came_back_just_before_the_end(harness: Harness) -> None:
     clock = prepare(harness)
-    lease, waiter = await reserve(harness.limiter(), TPM), harness.limiter()
+    lease, waiter = await reserve(harness.limiter(), TPM), put_apart(harness.limiter())
     clock.at, clock.event = 2.5, lambda: use_a_tenth(lease)
     assert await is_granted(waiter, TPM, 50, max_wait=2.5)
     assert clock.elapsed == 2.5

@@ -72,6 +72,7 @@ class Lines:
         self._clock = backend.clock
         self._stopwatch = stopwatch
         self.occupied = _OCCUPIED
+        """The lines that a return may wake."""
         self._ref = ref(self, _OCCUPIED.discard)
         hash(self._ref)  # a reference remembers its hash, which cannot be computed once these lines are gone
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
@@ -98,7 +99,7 @@ class Lines:
         The waiters of other limiters of this process are woken as well: they may share the store. Keys begin with the
         random id of a namespace, so that buckets of other stores have other keys.
         """
-        for each in [lines() for lines in tuple(_OCCUPIED)] if keys else [self]:
+        for each in [lines() for lines in tuple(self.occupied)] if keys else [self]:
             for head in each._heads(keys) if each is not None else ():
                 head.has_news = head.has_news or each is not self
                 head.signal.set()
@@ -110,7 +111,7 @@ class Lines:
     def forget(self) -> None:
         """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
         self.waiting = {}
-        _OCCUPIED.discard(self._ref)
+        self.occupied.discard(self._ref)
         self._name = os.urandom(4).hex()
 
     async def time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
@@ -168,7 +169,7 @@ class Lines:
         with self._lock:
             lines = self._lines_of(ticket.scope)
             self.waiting[ticket.scope] = lines
-            _OCCUPIED.add(self._ref)
+            self.occupied.add(self._ref)
             for key, cost in ticket.costs.items():
                 line = lines.setdefault(key, Line())
                 line.tickets.append(ticket)
@@ -208,7 +209,7 @@ class Lines:
             if not lines:
                 self.waiting.pop(ticket.scope, None)
             if not self.waiting:
-                _OCCUPIED.discard(self._ref)
+                self.occupied.discard(self._ref)
         for heir in heirs:
             heir.signal.set()
 

@@ -310,7 +310,10 @@ class SyncRateLimiter(SyncOperations):
         return run(answer)  # type: ignore[return-value]  # one of the two
 
     def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
-        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent."""
+        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent.
+
+        Capacities are those in force; for entities without stored limits those of the last charge.
+        """
         return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
 
     def is_available(self, timeout: float = 1.0) -> bool:

@@ -326,6 +326,7 @@ class SyncRepository(SyncOperations):
     def survey_buckets(self, resource: str | None = None, max_records: int = MAX_RECORDS) -> Survey:
         """Return the present load of every bucket of a resource, or of the namespace.
 
+        A bucket is shown under the limits of its last charge: no config is read.
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
         return run(self._inner.survey_buckets(resource, max_records))
