@@ -21,13 +21,14 @@ from zae_limiter import (
     Limit,
     RateLimiter,
     RateLimitExceeded,
+    Repository,
     SyncRateLimiter,
 )
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Write, apply_write, holds
 from zae_limiter.records.credits import add_credit
 from zae_limiter.records.instants import iso
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import MADE, Level, token_limits_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
 from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
@@ -37,7 +38,9 @@ from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from zae_limiter.records.algebra import Committed, Conflict
 
 TPM = still(100, "tpm")
 NOW = 1_800_000_000_000
@@ -636,3 +639,18 @@ async def test_credit_that_only_a_late_clock_has_not_outlived_leaves_a_readable_
     await take(limiter, {"tpm": 130})
     harness.clock.advance(60)
     assert await granted(limiter, {"tpm": 1}) is False
+
+
+async def test_buckets_that_credits_make_in_one_millisecond_can_be_told_apart() -> None:
+    made: list[int] = []
+
+    class Noting(FaultyStore):
+        async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
+            made.extend(write.put[MADE] for write in writes if MADE in write.put)
+            return await super().commit(writes, timeout=timeout)
+
+    limiter = RateLimiter(Repository(Noting(MemoryStore(ManualClock()))))
+    await limiter.set_system_defaults([STILL])
+    for number in range(500):
+        await limiter.top_up(f"key-{number}", "gpt-4", {"tpm": 1})
+    assert len(set(made)) == 500

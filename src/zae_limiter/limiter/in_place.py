@@ -18,8 +18,8 @@ from ..records.algebra import TTL, expiry_seconds
 from ..records.level import CHANGES, HOUR_END, MADE, NEWEST
 from ..records.watching import watched_limits
 from ..runtime.blocking import run
+from ..runtime.serials import serials
 from .grant import NOTHING
-from .planning import serials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

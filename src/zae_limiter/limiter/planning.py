@@ -7,7 +7,6 @@ it all, else as many as it takes.
 from __future__ import annotations
 
 import os
-from itertools import count
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
 from ..records.slots import Taker, taken_slots, with_taken
 from ..records.watching import watch
+from ..runtime.serials import serials
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from ..records.charging import Contention
     from ..records.slots import TakenSlot
     from .chain import Chain, LevelShard, LevelShards
-
-
-serials = count(int.from_bytes(os.urandom(4)))
-"""Numbers that tell buckets of one millisecond apart."""
 
 
 def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:

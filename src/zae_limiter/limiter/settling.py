@@ -14,8 +14,9 @@ from ..records.settlement import Charge
 from ..records.slots import with_freed
 from ..records.watching import watch
 from ..runtime.retries import tries
+from ..runtime.serials import serials
 from .chain import LevelShard
-from .planning import add_up, serials
+from .planning import add_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

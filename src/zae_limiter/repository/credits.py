@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from ..records.level import NEWEST, SHARDS
 from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS
 from ..runtime.retries import tries
+from ..runtime.serials import serials
 from .backend import MAX_COMMIT
 from .buckets import TRIES, BucketOperations, try_often
 from .resolving import read_policy
@@ -93,7 +93,7 @@ class CreditOperations(BucketOperations):
             image = None if image is None else bucket.inspect(key, image)
             await self._check_limits(request, "amounts", tokens, [image or {}], deadline)
             milli = {name: amount * MILLI for name, amount in tokens.items()}
-            serial = int.from_bytes(os.urandom(2)) % MILLI
+            serial = next(serials) % MILLI
             write = add_credit(key, image, milli, expires_ms, backend.clock.now_ms(), serial)
             result = _result(request, 1 if image is None else image.get(SHARDS, 1), tokens)
             if await self._commit_request(request, [write], result, deadline):
