@@ -83,7 +83,7 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
         (Scenario("memory", "blocking", "settled", 2), 22),
         (Scenario("memory", "async", "failed", 2), 18),
         (Scenario("redis", "blocking", "steady"), 30),
-        (Scenario("dynamodb", "blocking", "cold"), 290),
+        (Scenario("dynamodb", "blocking", "cold"), 284),
     ],
     ids=lambda value: value.name if isinstance(value, Scenario) else None,
 )

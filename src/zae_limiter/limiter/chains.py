@@ -79,7 +79,7 @@ class Chains:
         check_request(cost, kept, chain.names, chain.slot_names)
         chain.checked.add(tuple(cost))
         entity_id = chain.homes[0].level.entity_id
-        for level, _ in chain.homes:
+        for level, _ in chain.homes if len(chain.homes) > 1 else ():  # of a single one, a cost names a limit
             whose, named = (entity_id, level.resource, level.entity_id), chain.cost_at(level, cost)
             if not named or level.slot_limits or not named.keys().isdisjoint(level.token_limits):
                 continue
@@ -298,7 +298,10 @@ class Chains:
         until_ms = [each.valid_until_ms for each in policies.values()] + [
             each.home.level.in_force[1] for each in levels
         ]
-        return self._remember(Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held))
+        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held)
+        if self._cache.ttl_ms:
+            self._known.put((entity_id, resource, given), chain)
+        return chain
 
     async def _read_policy(
         self, key: Key, whose: tuple[str, str, str], deadline: Deadline, anew: bool
