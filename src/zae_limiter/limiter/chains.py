@@ -189,9 +189,9 @@ class Chains:
         return self._flights.is_under_way((entity_id, resource, given))
 
     async def follow(self, chain: Chain, deadline: Deadline, *, charges: bool = False) -> Chain:
-        """Return the same chain, resolved anew if one of its buckets was charged under newer config or was split.
+        """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
 
-        If it ``charges``, also if a bucket has to be made under config that was read some time ago.
+        With ``charges``, also if a bucket must be created under config that was read some time ago.
         """
         if chain.joined:
             return self._join_again(
@@ -268,9 +268,9 @@ class Chains:
         given: Override | None,
         versions: dict[str, int],
         deadline: Deadline,
-        anew: Collection[str] = (),
+        reread: Collection[str] = (),
     ) -> Chain:
-        """Resolve level by level; the config of the entities in ``anew`` is read even if it is cached."""
+        """Resolve level by level; the config of entities in ``reread`` is read even if it is cached."""
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[LevelShards] = []
@@ -279,7 +279,7 @@ class Chains:
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
             key = keys.bucket(ns, who, resource)
-            policy, last = await self._read_policy(key, (ns, who, resource), deadline, who in anew)
+            policy, last = await self._read_policy(key, (ns, who, resource), deadline, who in reread)
             # The limits given decide for the entity itself, and for those above it that have none of their own.
             decides = not policies or policy.resolved.limits is None
             chosen = given if given is None or decides else given._replace(limits=None)
@@ -304,12 +304,12 @@ class Chains:
         return chain
 
     async def _read_policy(
-        self, key: Key, whose: tuple[str, str, str], deadline: Deadline, anew: bool
+        self, key: Key, whose: tuple[str, str, str], deadline: Deadline, reread: bool
     ) -> tuple[Policy, LastSeen]:
         """Return the config of an entity and what was last seen of its bucket, read together if need be."""
         last = self._last_seen.of(key)
         extra = None if last.image or self._backend.has_records else key
-        policy = await read_policy(self._backend, *whose, deadline, extra, anew=anew)
+        policy = await read_policy(self._backend, *whose, deadline, extra, reread=reread)
         if policy.extra is not None:
             last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
         return policy, last

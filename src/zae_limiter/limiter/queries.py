@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _READ_AHEAD = 25
-"""How many entities are looked up in one call of the store."""
+"""Number of entities looked up in one store call."""
 
 
 class QueryOperations(Operations):

@@ -46,19 +46,19 @@ async def read_policy(
     deadline: Deadline,
     extra: Key | None = None,
     *,
-    anew: bool = False,
+    reread: bool = False,
 ) -> Policy:
     """Resolve the limits of an entity. What is not cached is read in one call, together with ``extra``.
 
     The entity's own records are all read if one of them is missing: a resource that it has not used yet must not be
-    charged under a switch or limits of a minute ago. ``anew``: they are read even if they are cached.
+    charged under a switch or limits of a minute ago. ``reread``: read them even if they are cached.
     """
     cache, generation, now_ms = backend.cache, backend.cache.generation, backend.clock.now_ms()
     pk, sks = keys.pk_entity(ns, entity_id), _entity_records(resource)
     own, defaults = cache.get(pk, resource, now_ms)
     if own is None and defaults is not None and backend.has_records is not None and not backend.has_records(pk):
         return _by_default(defaults, defaults.read_ms + cache.ttl_ms, now_ms)
-    missing = sks if own is None or anew or any(sk not in own[0] for sk in sks) else ()
+    missing = sks if own is None or reread or any(sk not in own[0] for sk in sks) else ()
     own = None if own is not None and missing and len(own[0]) >= _MOST_RECORDS else own
     shared = [] if defaults is not None else [keys.resource_config(ns, resource), keys.system_config(ns)]
     beside: Image | None = None
