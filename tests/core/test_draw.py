@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from zae_limiter.core import draw as drawing
 from zae_limiter.core.bucket import Rule
-from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all
+from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all, settle_all
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -120,7 +120,7 @@ def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, sinc
     form = draw(ceiling, held - since, since, cost)
     limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
     image = {"tk": held - since, "tc": 7, "rf": 0}
-    changed = draw_all({"rpm": limit}, image, {"rpm": cost}, since)
+    changed = draw_all([("rpm", *limit[:8])], image, {"rpm": cost}, since)
     if form is None:
         assert changed is None
     elif cost:
@@ -128,6 +128,33 @@ def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, sinc
     else:
         assert changed is image, "nothing is taken"
     assert image == {"tk": held - since, "tc": 7, "rf": 0}, "an image is never changed in place"
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(-(10**6), 10**6))
+def test_who_holds_the_bucket_alone_settles_the_same(ceiling: int, held: int, since: int, delta: int) -> None:
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"), least=-(2**62))
+    image = {"tk": held - since, "tc": 7, "rf": 0}
+    settled = settle_all([("rpm", *limit[:8])], image, {"rpm": delta}, since)
+    if delta > 0:
+        assert settled == {
+            "tk": after(owe(ceiling, held - since, since, delta), held - since),
+            "tc": 7 + delta,
+            "rf": 0,
+        }
+    elif delta:
+        assert settled == {"tk": held - since - delta, "tc": 7 + delta, "rf": 0}, "a plain add"
+    else:
+        assert settled is image, "nothing is settled"
+    assert image == {"tk": held - since, "tc": 7, "rf": 0}, "an image is never changed in place"
+
+
+@given(CEILINGS, LEVELS, SINCE, st.integers(1, 10**6), st.integers(-(10**5), 10**5))
+def test_a_debt_stops_at_the_least_that_it_may_leave(
+    ceiling: int, held: int, since: int, cost: int, least: int
+) -> None:
+    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"), least=least)
+    settled = settle_all([("rpm", *limit[:8])], {"tk": held - since, "tc": 0}, {"rpm": cost}, since)
+    assert (settled is None) == (min(ceiling, held) - cost < least)
 
 
 @given(CEILINGS, SINCE, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2**52))

@@ -146,6 +146,7 @@ TOGETHER = "resources.several_resources_are_taken_together_or_not_at_all"
 TOGETHER_AT_ONCE = "resources.as_many_of_several_resources_as_there_are"
 APART = "resources.each_of_several_resources_is_settled_on_its_own"
 USAGE = "accounts.usage_is_what_was_consumed"
+READ = "accounts.usage_that_was_read_is_not_booked_again"
 TURN = "accounts.usage_at_the_turn_of_an_hour"
 LASTING = "accounts.usage_is_kept_for_as_long_as_promised"
 OUTLIVES = "accounts.usage_outlives_its_bucket_and_its_entity"
@@ -262,7 +263,7 @@ MUTATIONS = [
         "leases.never_beyond_the_ceiling",
     ),
     Mutation("core.draw.draw_all", "held > capacity", "False", IDLE, "memory"),
-    Mutation("core.draw.draw_all", "held - since - need", "image[tk] - need", IDLE, "memory"),
+    Mutation("core.draw.draw_all", "tokens -= held - capacity", "pass", IDLE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1", SLOW_PROMISE, "memory"),
     Mutation("core.draw.draw_all", "held < need", "held < need - 1000", IDLE, "memory"),
     Mutation("core.draw.draw", "room + shift - need", "tokens + shift - need", IDLE),
@@ -309,15 +310,17 @@ MUTATIONS = [
     Mutation("records.settlement.SettlementDraft._is_same_window", "return False", "pass", YESTERDAY),
     Mutation("records.settlement.SettlementDraft._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation("records.settlement.SettlementDraft.owe", "amount, self._instant_ms,", "amount, 0,", UNESTIMATED),
-    Mutation("limiter.in_place.InPlace._settle", "after[limit.tk] -= amount", "pass", ORDER, "memory"),
-    Mutation("limiter.in_place.InPlace._settle", "image[MADE] != charged[MADE]", "False", ANEW, "memory"),
-    Mutation("limiter.in_place.InPlace._settle", "after[limit.tc] += amount", "pass", COUNTED, "memory"),
-    Mutation("limiter.in_place.InPlace._settle", "after[CHANGES] += 1", "pass", USAGE, "memory"),
-    Mutation("limiter.in_place.InPlace._settle", "left < 0 and level.lifetime_ms", "False", FORGIVEN, "memory"),
+    Mutation("core.draw.settle_all", "after[tk] -= owed", "pass", ORDER, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "image[MADE] == left.get(MADE)", "True", ANEW, "memory"),
+    Mutation("core.draw.settle_all", "after[tc] += owed", "pass", COUNTED, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "settled[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation(
-        "limiter.in_place.InPlace._settle",
-        "min(limit.capacity, image[limit.tk] + since)",
-        "(image[limit.tk] + since)",
+        "limiter.draw_plan.PlannedBucket.note_debt", "self.level.lifetime_ms and", "False and", FORGIVEN, "memory"
+    ),
+    Mutation(
+        "core.draw.settle_all",
+        "tokens -= held - capacity",
+        "pass",
         UNESTIMATED,
         "memory",
     ),
@@ -340,9 +343,9 @@ MUTATIONS = [
         "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation(
-        "limiter.in_place.InPlace._draw",
-        "if now_ms > renew_ms",
-        "if True",
+        "limiter.draw_plan._renewal",
+        "- level.lifetime_ms",
+        "- 10**15",
         "leases.debt_is_not_forgotten",
         "memory",
     ),
@@ -355,19 +358,17 @@ MUTATIONS = [
     ),
     # Usage.
     Mutation("records.ledger.with_usage", "now_ms < image", "now_ms <= image", TURN, "memory"),
-    Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", USAGE, "memory"),
+    Mutation("records.ledger.book", "(*seen, *unspent)", "unspent", READ, "memory"),
     Mutation("records.ledger.book", "CHANGES: 0, BOOKINGS: image", "BOOKINGS: image", USAGE, "memory"),
     Mutation("records.ledger._accruals", "image[HOUR_END] - 1", "image[HOUR_END]", USAGE, "memory"),
     Mutation("records.ledger._entries", "usage_days * DAY_MS", "0", LASTING, "memory"),
     Mutation("records.ledger.kept_ms", "LONGEST_WINDOW_DAYS + 1", "0", LASTING, "memory"),
     Mutation("records.charging.charge", "add[CHANGES] = changes", "pass", USAGE, "memory"),
     Mutation("records.settlement.settle", "draft.add[CHANGES] = changes", "pass", USAGE, "memory"),
-    Mutation("limiter.in_place.InPlace._draw", "after[CHANGES] += 1", "pass", USAGE, "memory"),
-    Mutation("limiter.in_place.InPlace._look", "hour_end - 1", "_FOR_EVER", TURN, "memory"),
+    Mutation("limiter.in_place.InPlace._draw", "drawn[CHANGES] += 1", "pass", USAGE, "memory"),
+    Mutation("limiter.draw_plan._read_numbers", "hour_end - 1", "_FAR", TURN, "memory"),
     Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
-    Mutation("limiter.in_place._describe", "- 1) + 1", "- 1)", PROMISE, "memory"),
-    Mutation("limiter.in_place._describe", "- 1) + 1", "- 1) + 2", PROMISE, "memory"),
     Mutation("core.decide.refusal", BIG, "False", NEVER),
     Mutation("core.decide.refusal", "reading.wait_ms(limit, need, now_ms) >= FOR_EVER", "False", NEVER),
     Mutation("core.decide.Reading.wait_ms", "cost_milli + least > limit", "cost_milli + least >= limit", NEVER),

@@ -65,6 +65,89 @@ class Client:
         return image and {name: value for name, value in image.items() if name != "mk" and not name.startswith("GSI")}
 
 
+QUOTA = Limit.quota("tpd", 3_000, every="hour")
+FAMILIES = {
+    "rates": LIMITS,
+    "soft": [LIMITS[0], Limit("tpm", 1_000, 333, 7, soft=True)],
+    "quota": [LIMITS[0], QUOTA],
+    "rollover": [LIMITS[0], Limit.quota("tpm", 1_000, every="hour", rollover=700)],
+    "alerts": [LIMITS[0], Limit("tpm", 1_000, 333, 7, alerts=(0.5, 0.9))],
+    "floors": [LIMITS[0], Limit("tpm", 1_000, 333, 7, floors={"batch": 0.3})],
+}
+"""The limits of the levels of a family: those of the organisation differ from those of the others."""
+
+FAMILY_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 999, 1_000, 60_000, HOUR_MS, -1_000, 30 * 24 * HOUR_MS]),
+        st.sampled_from(["key-1", "key-2", "project", "org"]),
+        st.fixed_dictionaries(
+            {"rpm": st.sampled_from([0, 1, 5, 11])},
+            optional={"tpm": st.sampled_from([0, 1, 300, 501]), "tpd": st.sampled_from([0, 7, 2_000])},
+        ),
+        st.sampled_from(["keep", "settle less", "settle more", "settle both", "fail", "late"]),
+        st.sampled_from([0, 0, 1, 5_000, HOUR_MS]),
+    ),
+    max_size=14,
+)
+
+
+class Family(Client):
+    """The same for two keys under a project under an organisation, whose limits may be of other kinds."""
+
+    def __init__(self, *, in_place: bool, top: list[Limit]) -> None:
+        super().__init__(in_place=in_place, lasting=False)
+        self.limiter.create_entity("org")
+        self.limiter.set_limits(
+            "org", [*top, *(limit for limit in (*LIMITS, QUOTA) if limit.name not in {each.name for each in top})]
+        )
+        self.limiter.set_system_defaults([*LIMITS, QUOTA])
+        self.limiter.create_entity("project", parent_id="org", cascade=True)
+        for key in ("key-1", "key-2"):
+            self.limiter.create_entity(key, parent_id="project", cascade=True)
+
+    def move(self, wait_ms: int, who: str, cost: dict[str, int], end: str, held_ms: int) -> tuple[str, object]:
+        """Let time pass, acquire, end the lease a while later; return what the caller saw."""
+        self.clock.set_ms(max(START, self.clock.now_ms() + wait_ms))
+        priority = "batch" if end == "keep" and any(limit.floors for limit in self.limiter.get_limits("org")) else None
+        try:
+            with self.limiter.acquire(who, "gpt-4", cost, priority=priority) as lease:
+                self.clock.advance_ms(held_ms)
+                if end == "settle less":
+                    lease.settle({name: amount // 2 for name, amount in cost.items()})
+                elif end == "settle more":
+                    lease.settle({name: 2 * amount + 300 for name, amount in cost.items()})
+                elif end == "settle both":
+                    lease.settle({name: 0 if name == "rpm" else 3 * amount for name, amount in cost.items()})
+                elif end == "fail":
+                    raise ZeroDivisionError
+            if end == "late":
+                lease.exit(final=False)
+        except RateLimitExceeded as refusal:
+            return type(refusal).__name__, refusal.as_dict()
+        except ZeroDivisionError:
+            pass
+        return "granted", (lease.consumed, lease.available, lease.overdrawn)
+
+    def buckets(self) -> dict[str, Image]:
+        """Return all buckets."""
+        return {
+            image["entity_id"]: {name: value for name, value in image.items() if name != "mk" and name[:3] != "GSI"}
+            for image in self.store.images.values()
+            if image.get("b_rpm_tk") is not None
+        }
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@given(FAMILY_STEPS)
+def test_a_family_is_charged_and_settled_in_place_as_by_guarded_commits(
+    kind: str, steps: list[tuple[int, str, dict[str, int], str, int]]
+) -> None:
+    one, other = Family(in_place=True, top=FAMILIES[kind]), Family(in_place=False, top=FAMILIES[kind])
+    for step in steps:
+        assert one.move(*step) == other.move(*step)
+        assert one.buckets() == other.buckets()
+
+
 @pytest.mark.parametrize("lasting", [False, True])
 @given(STEPS)
 def test_taking_in_place_leaves_the_same_bucket_as_a_guarded_commit(

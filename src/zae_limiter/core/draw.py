@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from .bucket import between
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from .bucket import Rule
 
@@ -101,29 +101,64 @@ class AnchoredLimit(NamedTuple):
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
 
 
-def draw_all(
-    limits: Mapping[str, AnchoredLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
-) -> dict[str, Any] | None:
-    """Take ``cost`` from a bucket that nobody else touches.
+OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int]
+"""The name of a limit and the fields of its `AnchoredLimit` up to ``least``: a plain tuple unpacks fastest."""
 
-    Return its image afterwards, the same where nothing is taken, or None if one of the limits does not hold enough,
-    soft ones too. A cost of 0 is not there while a limit is below its ``least``. Raise KeyError for a name that is not
-    in ``limits``.
+
+def draw_all(
+    limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
+) -> dict[str, Any] | None:
+    """Take ``cost`` from a bucket that this process owns.
+
+    Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough, even a soft
+    one. A cost of 0 does not fit while a limit is below its ``least``. A name that is none of ``limits`` costs nothing.
     """
-    after = image
-    for name, need in cost.items():
-        capacity, amount, period, anchor_ms, rest, tk, tc, least, _ = limits[name]
-        since = ((now_ms - anchor_ms) * amount + rest) // period
-        held = image[tk] + since
+    after, find = image, cost.get
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, least in limits:
+        need = find(name)
+        if need is None:
+            continue
+        tokens = image[tk]
+        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
         if held > capacity:
+            tokens -= held - capacity
             held = capacity
         if held < need + least:
             return None
         if need:
             if after is image:
                 after = image.copy()
-            after[tk] = held - since - need
+            after[tk] = tokens - need
             after[tc] += need
+    return after
+
+
+def settle_all(
+    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Mapping[str, int], now_ms: int
+) -> dict[str, Any] | None:
+    """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
+
+    Return its image afterwards, the same one if nothing changes, or None if a debt leaves a limit below its ``least``.
+    """
+    after, find = image, delta.get
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, least in limits:
+        owed = find(name)
+        if not owed:
+            continue
+        if after is image:
+            after = image.copy()
+        after[tc] += owed
+        if owed < 0:
+            after[tk] -= owed
+            continue
+        tokens = image[tk]
+        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
+        if held > capacity:
+            tokens -= held - capacity
+            held = capacity
+        if held < owed + least:
+            return None
+        after[tk] = tokens - owed
     return after
 
 

@@ -238,6 +238,11 @@ class Chain:
         """Return the same chain over other shards."""
         return replace(self, levels=levels, parts={})
 
+    def is_like(self, other: Chain) -> bool:
+        """Return whether another chain charges the same buckets under the same limits."""
+        mine, theirs = ([(level.key, level.limits) for level, _ in chain.homes] for chain in (self, other))
+        return mine == theirs
+
     def part(self, places: tuple[int, ...]) -> Chain:
         """Return some levels of the chain as one of its own, whose tokens the store alone has."""
         found = self.parts.get(places)

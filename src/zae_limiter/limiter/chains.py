@@ -287,7 +287,7 @@ class Chains:
             if level is None and not policies:
                 raise _no_limits(entity_id, resource)
             if level is not None:
-                home = LevelShard(level, last)
+                home = LevelShard(last.share(level), last)
                 found = LevelShards(home, (home,), read_ms=policy.read_ms)
                 is_split = last.image is not None and home.is_outgrown
                 levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)

@@ -44,7 +44,7 @@ class Grant(NamedTuple):
 
     chain: Chain
     cost: Mapping[str, int]
-    images: tuple[Image | None, ...]
+    images: Sequence[Image | None]
     now_ms: int
     later: Mapping[str, int]
     """Tokens that others may have taken on top before the images were seen."""
@@ -96,7 +96,7 @@ class Grant(NamedTuple):
 
 
 GrantFields: TypeAlias = (
-    "tuple[Chain, Mapping[str, int], tuple[Image | None, ...], int, Mapping[str, int], tuple[Part, ...] | None, "
+    "tuple[Chain, Mapping[str, int], Sequence[Image | None], int, Mapping[str, int], tuple[Part, ...] | None, "
     "Mapping[str, int] | None, tuple[TakenTokens | None, ...] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
@@ -149,11 +149,8 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
             continue
         image = next(seen_images) if parts is None else None
         image = image if len(shards.shards) == 1 else None
-        known_level, limits, _, _ = seen.spendable
-        is_known = image is seen.image and level is known_level and len(limits) == len(level.limits)
-        if image is None or not is_known or now_ms != seen.seen_ms:
-            checked = None if image is None else seen.limits(level, image, now_ms)
-            limits = {} if checked is None else checked.by_name
+        checked = None if image is None else seen.limits(level, image, now_ms)
+        limits = {} if checked is None else checked.by_name
         if image is None or not limits:
             known = {shard.level.key: image for shard, _, image, _ in new_grant(granted).portions()}
             balances = shards.reading(now_ms, known).balances

@@ -1,278 +1,294 @@
-"""Charging and settling in a store inside the process: one step under its lock, without a coroutine.
+"""Charging and settling in a store inside the process: one step under its lock, without guards or a coroutine.
 
-Everything else (several levels, a threshold that may be crossed, changed limits, a new hour, waiting) is left to
-`Engine`.
+Every level is drawn on a copy of its image, and nothing is stored until all levels agree: a refusal undoes itself. What
+needs more than the numbers of a `DrawPlan` (slots, credits, changed limits, a threshold that may be crossed, waiting)
+is left to `Engine`.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import FOR_EVER, MILLI, first_instant, full_instant
-from ..core.decide import describe_limit
-from ..core.draw import draw_all
-from ..core.errors import CapacityExceeded, RateLimitExceeded
-from ..records import bucket, charging
+from ..core.bucket import full_instant
+from ..core.draw import draw_all, settle_all
+from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
-from ..records.level import CHANGES, HOUR_END, MADE, NEWEST
-from ..records.watching import watched_limits
+from ..records.level import CHANGES, MADE, NEWEST
 from ..runtime.blocking import run
 from ..runtime.serials import serials
+from ..stores.bounded import BoundedMap
+from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
 from .grant import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from ..core.bucket import Rule
-    from ..core.draw import AnchoredLimit
-    from ..core.errors import StatusFields
     from ..records.algebra import Image
     from ..records.level import Level
     from ..repository.backend import Backend
-    from ..repository.last_seen import LastSeen
     from ..stores.port import UpdatesInPlace
-    from .chain import Chain
-    from .chains import Chains
+    from .chain import Chain, LevelShard
+    from .chains import Chains, Name
     from .grant import GrantFields
     from .lease_core import LeaseCore
     from .waiting import Lines
 
-_FOR_EVER = 1 << 62
-
 
 class InPlace:
-    """Charges and settles leases that need one bucket of a store inside the process."""
+    """Charges and settles leases in a store inside the process."""
 
     def __init__(self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines) -> None:
         self._store = store
         self._lock = store.lock
         self._images = store.images
+        self._returned = store.returned
         self._is_inside = store.is_inside
         self._backend = backend
         self._clock = backend.clock
         self._cache = backend.cache
         self._chains = chains
-        self._get_chain = chains.get
+        self._plans: BoundedMap[Name, DrawPlan] = BoundedMap(backend.max_cached_keys)
         self._lines = lines
 
-    def take(self, lease: LeaseCore) -> GrantFields | None:
-        """Take the cost of a lease from its bucket, which is made if need be, and return the fields of its `Grant`.
+    # Taking.
 
-        Raise `RateLimitExceeded` where the bucket does not hold it. Return None, with nothing taken, where it needs
-        more than that.
+    def take(self, lease: LeaseCore) -> GrantFields | None:
+        """Take the cost of a lease at every level, making buckets if need be, and return the fields of its `Grant`.
+
+        Raise `RateLimitExceeded` if a level does not hold it. Return None, with nothing taken, if it needs more than
+        that.
         """
-        options = lease._options
+        options, cost = lease._options, lease._cost
         if not options.plain or self._lines.waiting or self._is_inside():
             return None
-        now_ms, generation = self._clock.now_ms(), self._cache.generation
-        name = (lease._entity_id, lease._resource, options.given)
+        now_ms, name = self._clock.now_ms(), (lease._entity_id, lease._resource, options.given)
         try:
-            chain = self._get_chain(name)
+            plan = self._plans.get(name)
         except TypeError:  # not hashable: no name, as `Chains.resolve` will say
             return None
-        # As `Chains.known`.
-        if chain is None or chain.generation != generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
-            chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
-        else:
-            self._cache.hits += 1
-        if len(chain.homes) != 1 or chain.slot_names:
-            return None
+        if plan is None or not plan.since_ms <= now_ms <= plan.until_ms or plan.generation != self._cache.generation:
+            return self._take_afresh(lease, name, now_ms)
+        chain = plan.chain
+        if options.kept:
+            self._chains.check_cost(chain, cost, options.kept)
         if chain.has_quotas:
-            chain.note_reservation(lease, lease._cost)  # should it be refused, the lease is not open
+            chain.note_reservation(lease, cost)  # should it be refused, the lease is not open
         with self._lock:
-            return self._draw(chain, lease._cost, now_ms)
-
-    def _draw(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
-        """Take ``cost`` from the only bucket of a chain, under the lock."""
-        level, seen = chain.homes[0]
-        pk, asked_ms = level.key.pk, now_ms
-        image = self._images.get(pk)
-        known_level, limits, until_ms, renew_ms = seen.spendable
-        if (
-            image is None
-            or image is not seen.image
-            or known_level is not level
-            or not seen.seen_ms <= now_ms <= until_ms
-        ):
-            now_ms = max(now_ms, seen.seen_ms)  # the clock may have stepped back
-            image = self._look(level, seen, now_ms)
-            if image is None:
-                return None if chain.is_unsure(now_ms) else self._make(chain, cost, asked_ms)
-            _, limits, until_ms, renew_ms = seen.spendable
-            if now_ms > until_ms:
-                return None
-        try:
-            after = draw_all(limits, image, cost, now_ms)
-        except KeyError:  # a name that is no limit, as `Engine.take` will say
-            return None
+            after = self._draw(plan, cost, now_ms, now_ms)
         if after is None:
-            is_rare = level.scheduled or level.token_limits.has_more or len(limits) < len(level.limits)
-            if is_rare or not cost.keys() <= limits.keys():
-                return None  # it takes more than these numbers to decide
-            seen.seen_ms = now_ms
-            raise _refuse(level, limits, image, cost, asked_ms)
-        if after is not image:
-            if now_ms > after[NEWEST]:
-                after[NEWEST] = now_ms
-            if level.usage_days:
-                after[CHANGES] += 1
-        if now_ms > renew_ms:
-            after, renew_ms = _renew(level, after, now_ms)
-            seen.spendable = level, limits, until_ms, renew_ms
-        self._images[pk] = seen.image = after
-        seen.seen_ms = now_ms
-        seen.refused = False
-        return chain, cost, (after,), now_ms, NOTHING, None, None, None
+            return self._take_afresh(lease, name, now_ms)
+        self._cache.hits += 1
+        return chain, cost, after, now_ms, NOTHING, None, None, None
 
-    def settle(self, granted: GrantFields, delta: Mapping[str, int]) -> bool:
+    def _draw(self, plan: DrawPlan, cost: Mapping[str, int], now_ms: int, asked_ms: int) -> list[Image] | None:
+        """Take ``cost`` from all buckets of a plan, under the lock, and return their images.
+
+        Return None, with nothing taken, if the plan is out of date or takes more than its numbers to decide. Raise
+        `RateLimitExceeded` if a bucket does not hold the cost.
+        """
+        images, names = self._images, plan.names
+        before: list[Image] = []
+        after: list[Image] = []
+        for name in cost:
+            if name not in names:
+                return None
+        for bucket in plan.buckets:
+            seen = bucket.seen
+            image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
+            is_current = seen.epoch is bucket.epoch and images.get(bucket.pk) is image and seen.seen_ms <= now_ms
+            drawn = draw_all(bucket.draws, image, cost, now_ms) if is_current else None
+            if drawn is None:
+                self._store_all(plan, before)
+                if is_current:
+                    plan.refuse(cost, asked_ms)
+                return None
+            if drawn is not image:
+                if now_ms > drawn[NEWEST]:
+                    drawn[NEWEST] = now_ms
+                if bucket.counts:
+                    drawn[CHANGES] += 1
+            before.append(image)
+            after.append(drawn)
+            images[bucket.pk] = seen.image = drawn
+            seen.seen_ms = now_ms
+            seen.refused = False
+        return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
+
+    def _store_all(self, plan: DrawPlan, after: Sequence[Image]) -> None:
+        """Store the images of the first buckets of a plan, which may be those from before a charge."""
+        for bucket, image in zip(plan.buckets, after, strict=False):
+            self._images[bucket.pk] = bucket.seen.image = image
+
+    def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
+        """Put the expiries of the buckets of a plan off, if they are not what they were ``before``; return their images."""
+        after = [bucket.seen.image or {} for bucket in plan.buckets]
+        for place, bucket in enumerate(plan.buckets):
+            if not before or after[place] is not before[place]:
+                after[place] = renew_expiry(bucket.level, after[place], now_ms)
+        self._store_all(plan, after)
+        plan.note_renewal()
+        return after
+
+    def _take_afresh(self, lease: LeaseCore, name: Name, now_ms: int) -> GrantFields | None:
+        """Take the cost of a lease after a look at its config and every bucket, making those that are missing."""
+        cost, options = lease._cost, lease._options
+        chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
+        if chain.slot_names or chain.joined:
+            return None
+        if options.kept or tuple(cost) not in chain.checked:
+            self._chains.check_cost(chain, cost, options.kept)
+        if chain.has_quotas:
+            chain.note_reservation(lease, cost)
+        with self._lock:
+            return self._take_seen(chain, name, cost, now_ms)
+
+    def _take_seen(self, chain: Chain, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
+        """Take ``cost`` after a look at every bucket, under the lock; None if it needs more than that.
+
+        The clock may have stepped back since a bucket was last seen: then it is decided as of that instant.
+        """
+        there, missing, now_ms = self._look_at_all(chain, asked_ms)
+        if there is None or (missing and chain.is_unsure(now_ms)):
+            return None
+        for level, _ in missing:
+            if not _fits_new(level, cost):
+                return None
+        after: list[Image] | None = []
+        if there:
+            plan = DrawPlan(chain, there)
+            if not missing:
+                self._plans.put(name, plan)
+            after = self._draw(plan, cost, now_ms, asked_ms) if plan.is_complete or not missing else None
+        if after is None:
+            return None
+        images = {bucket.pk: image for bucket, image in zip(there, after, strict=True)}
+        for level, seen in missing:
+            images[level.key.pk], full_ms = _make_bucket(level, cost, now_ms)
+            self._store.insert_bucket(level.key, images[level.key.pk], now_ms, full_ms)
+            seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
+        return chain, cost, [images[level.key.pk] for level, _ in chain.homes], now_ms, NOTHING, None, None, None
+
+    # Looking.
+
+    def _look_at_all(
+        self, chain: Chain, asked_ms: int
+    ) -> tuple[tuple[PlannedBucket, ...] | None, list[LevelShard], int]:
+        """Look at all buckets of a chain, under the lock, as of now or as of the instant at which one was seen later.
+
+        Return those that can be charged in place, None if one cannot; those that do not exist; and the instant.
+        """
+        homes = chain.homes
+        seen_ms = [seen.seen_ms for _, seen in homes if seen.image is not None]
+        now_ms = max(asked_ms, *seen_ms) if seen_ms else asked_ms
+        there: list[PlannedBucket] = []
+        missing: list[LevelShard] = []
+        for home in homes:
+            level, seen = home
+            if level.shard_count > 1:
+                return None, [], now_ms
+            image = self._store.find_bucket(level.key, now_ms)
+            if image is None:
+                seen.show(None, now_ms)
+                missing.append(home)
+                continue
+            bucket = PlannedBucket.look(home, image, now_ms)
+            if bucket is None:
+                return None, [], now_ms
+            there.append(bucket)
+        if missing:
+            now_ms = max([asked_ms, *(bucket.seen.seen_ms for bucket in there)])
+        return tuple(there), missing, now_ms
+
+    # Settling.
+
+    def settle(self, lease: LeaseCore, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         """Add ``delta`` to the consumption of a grant by `take`. Return False, with nothing done, if it needs more."""
-        chain, _, images, charged_ms, _, parts, settled, held = granted
+        chain, _, _, _, _, parts, settled, held = granted
         is_plain = parts is None and settled is None and held is None and not self._backend.closed
         if not is_plain or self._lines.waiting or self._is_inside():
+            return False
+        now_ms, name = self._clock.now_ms(), (lease._entity_id, lease._resource, lease._options.given)
+        plan, generation = self._plans.get(name), self._cache.generation  # debt counts under the limits in force
+        if plan is None or plan.generation != generation or not plan.since_ms <= now_ms <= plan.until_ms:
+            plan = None
+        elif plan.chain is not chain and not plan.chain.is_like(chain):
             return False
         if not any(delta.values()):
             return True
         with self._lock:
-            done = self._settle(chain, images[0], charged_ms, delta, self._clock.now_ms())
+            if plan is None or not self._settle(plan, granted, delta, now_ms):
+                current = self._chains.known(*name, now_ms)
+                if current is None or not current.is_like(chain):
+                    return False
+                there, missing, instant_ms = self._look_at_all(current, now_ms)
+                if there is None or missing or instant_ms != now_ms:
+                    return False
+                plan = DrawPlan(current, there)
+                self._plans.put(name, plan)
+                if not self._settle(plan, granted, delta, now_ms):
+                    return False
         if self._lines.occupied:
             self._lines.stir(chain.roots)
-        return done
-
-    def _settle(
-        self, chain: Chain, charged: Image | None, charged_ms: int, delta: Mapping[str, int], now_ms: int
-    ) -> bool:
-        """Settle a charge that left the only bucket of a chain as ``charged``, under the lock."""
-        level, seen = chain.homes[0]
-        entries, owes = level.token_limits, max(delta.values()) > 0
-        image = self._images.get(level.key.pk)
-        known_level, limits, until_ms, renew_ms = seen.spendable
-        if image is None or charged is None or image is not seen.image or known_level is not level:
-            return False
-        if not seen.seen_ms <= now_ms <= min(until_ms, renew_ms) or image[MADE] != charged[MADE]:
-            return False
-        if entries.first_use or (owes and (entries.has_more or not self._is_current(chain, now_ms))):
-            return False
-        after = image.copy()
-        for name, amount in delta.items():
-            limit = limits.get(name)
-            if limit is None:
-                return False
-            after[limit.tc] += amount
-            if amount <= 0:
-                if not limit.amount and not _counts_still(entries[name].rule, max(charged_ms, charged[NEWEST]), now_ms):
-                    return False
-                after[limit.tk] -= amount
-                continue
-            since = limit.since(now_ms)
-            left = min(limit.capacity, image[limit.tk] + since) - amount
-            if left < 0 and level.lifetime_ms:  # debt puts the expiry off
-                return False
-            after[limit.tk] = left - since
-            after[NEWEST] = max(now_ms, after[NEWEST])  # as `SettlementDraft.owe`
-        if level.usage_days:
-            after[CHANGES] += 1
-        self._images[level.key.pk] = seen.image = after
-        seen.seen_ms = now_ms
-        seen.refused = False
-        if min(delta.values()) < 0:
-            self._store.note_return(level.key)
         return True
 
-    def _is_current(self, chain: Chain, now_ms: int) -> bool:
-        """Return whether the limits of a chain are those in force, as far as this process knows."""
-        return chain.generation == self._cache.generation and chain.since_ms <= now_ms < chain.valid_until_ms
+    def _settle(self, plan: DrawPlan, granted: GrantFields, delta: Mapping[str, int], now_ms: int) -> bool:
+        """Settle a charge to the buckets of a plan, under the lock.
 
-    def _look(self, level: Level, seen: LastSeen, now_ms: int) -> Image | None:
-        """Find the bucket, and note in ``seen`` what can be spent of it; until before ``now_ms`` where it cannot."""
-        image = self._store.find_bucket(level.key, now_ms)
-        if image is not None:
-            limits = seen.limits(level, bucket.inspect(level.key, image), now_ms)
-            seen.show(image, now_ms)
-            if limits is not None and not limits.lots:
-                hour_end = image.get(HOUR_END, 0) if level.usage_days else _FOR_EVER
-                until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FOR_EVER) * MILLI - 1)
-                by_name = watched_limits(level, image, limits, now_ms) if level.token_limits.watched else limits.by_name
-                if limits.idle:
-                    by_name = {name: limit for name, limit in by_name.items() if name not in limits.idle}
-                seen.spendable = level, by_name, until_ms, _renewal(level, image)
-        return image
-
-    def _make(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
-        """Make a bucket from which ``cost`` is taken; return None if it does not fit."""
-        level, seen = chain.homes[0]
-        entries = level.token_limits
-        if level.shard_count > 1 or entries.watched or entries.first_use or not cost.keys() <= entries.keys():
-            return None
-        full_ms = now_ms
-        for name, need in cost.items():
-            entry = entries[name]
-            capacity, amount, period, _, calendar = entry.rule
-            if need > capacity or need + entry.least > capacity:
-                return None
-            full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
-        image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
-        if expires_ms is not None:
-            image[TTL] = expiry_seconds(expires_ms)
-        self._store.insert_bucket(level.key, image, now_ms, full_ms)
-        seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return chain, cost, (image,), now_ms, NOTHING, None, None, None
-
-
-def _counts_still(quota: Rule, charged_ms: int, now_ms: int) -> bool:
-    """Return whether what was taken from a quota counts when it comes back: with rollover, or in the same window."""
-    calendar = quota.calendar
-    return calendar is not None and (
-        quota.capacity > quota.amount or calendar.start(calendar.index(now_ms)) <= charged_ms
-    )
+        Return False, with nothing done, if the plan is out of date or it needs more.
+        """
+        images, charged, charged_ms = self._images, granted[2], granted[3]
+        before: list[Image] = []
+        owes = returns = False
+        for amount in delta.values():
+            owes, returns = owes or amount > 0, returns or amount < 0
+        for bucket in plan.buckets:
+            seen, left = bucket.seen, charged[len(before)] or {}
+            image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
+            is_current = seen.epoch is bucket.epoch and images.get(bucket.pk) is image and seen.seen_ms <= now_ms
+            settled = None
+            if (
+                is_current
+                and image[MADE] == left.get(MADE)
+                and (bucket.is_plain or bucket.returns_count(left, charged_ms, delta))
+            ):
+                settled = settle_all(bucket.settles, image, delta, now_ms)
+            if settled is None:
+                self._store_all(plan, before)
+                return False
+            if settled is not image:
+                if owes:
+                    bucket.note_debt(settled, delta, now_ms)
+                if bucket.counts:
+                    settled[CHANGES] += 1
+                if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
+                    self._store.note_return(bucket.level.key)
+            before.append(image)
+            images[bucket.pk] = seen.image = settled
+            seen.seen_ms = now_ms
+            seen.refused = False
+        if now_ms > plan.renew_ms:
+            self._renew(plan, now_ms, before)
+        return True
 
 
-def _renewal(level: Level, image: Image) -> int:
-    """Return the last instant at which a draw leaves the expiry of a bucket as it is."""
-    if level.lifetime_ms:
-        return int(image.get(TTL, 0)) * MILLI - level.lifetime_ms
-    return 0 if TTL in image else _FOR_EVER
-
-
-def _renew(level: Level, image: Image, now_ms: int) -> tuple[Image, int]:
-    """Return the image with the expiry that a draw at ``now_ms`` gives it, and the `_renewal` of that."""
-    renewed = {name: value for name, value in image.items() if name != TTL}
-    if level.lifetime_ms:
-        renewed[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
-    return renewed, _renewal(level, renewed)
-
-
-def _refuse(
-    level: Level, limits: Mapping[str, AnchoredLimit], image: Image, cost: Mapping[str, int], now_ms: int
-) -> RateLimitExceeded:
-    """Return the refusal by one bucket that holds the limits of its level."""
-    describe = partial(_describe, level, limits, image, cost, now_ms)
+def _fits_new(level: Level, cost: Mapping[str, int]) -> bool:
+    """Return whether a new bucket holds a cost, and can be made of its numbers alone."""
+    entries = level.token_limits
     for name, need in cost.items():
-        if need + limits[name].least > limits[name].capacity:
-            return CapacityExceeded(describe)
-    return RateLimitExceeded(describe)
+        entry = entries.get(name)
+        if entry is not None and (need > entry.rule.capacity or need + entry.least > entry.rule.capacity):
+            return False
+    return not entries.watched and not entries.first_use
 
 
-def _describe(
-    level: Level, limits: Mapping[str, AnchoredLimit], image: Image, cost: Mapping[str, int], now_ms: int
-) -> list[StatusFields]:
-    """Return the fields of the statuses of a refusal."""
-    found = []
-    for limit in level.limits:
-        anchored, need = limits[limit.name], cost.get(limit.name)
-        tokens, least = image[anchored.tk], anchored.least
-        held = anchored.level(tokens, now_ms)
-        lacking = (need or 0) + least
-        if held >= lacking:
-            fits_ms = now_ms
-        elif lacking > anchored.capacity:
-            fits_ms = FOR_EVER + now_ms
-        elif anchored.amount:
-            fits_ms = anchored.reaches(lacking - tokens - 1) + 1
-        else:
-            entry = level.token_limits_of(image)[limit.name]
-            fits_ms = first_instant(entry.rule, tokens, anchored.anchor_ms, lacking)
-            limit = limit.begin_window(image.get(entry.ws))
-        whose = (level.entity_id, level.resource, limit)
-        found.append(describe_limit(*whose, held, need, fits_ms - now_ms, least, now_ms))
-    return found
+def _make_bucket(level: Level, cost: Mapping[str, int], now_ms: int) -> tuple[Image, int]:
+    """Return a new bucket from which ``cost`` was taken, and when it is full."""
+    entries, full_ms = level.token_limits, now_ms
+    cost = {name: need for name, need in cost.items() if name in entries}
+    for name, need in cost.items():
+        capacity, amount, period, _, calendar = entries[name].rule
+        full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
+    image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
+    if expires_ms is not None:
+        image[TTL] = expiry_seconds(expires_ms)
+    return image, full_ms

@@ -58,8 +58,8 @@ class LeaseCore(LeaseView):
     """Whether it has ended and `adjust` still writes."""
     _claimed: Mapping[str, int] = {}
     """The part of ``_delta`` that somebody has written or is writing."""
-    _stated: frozenset[str] = frozenset()
-    """The limits whose usage `settle` has stated: a failure leaves them as they are."""
+    _stated: Mapping[str, int] = {}
+    """The usage by limit that `settle` has stated: a failure leaves it as it is."""
     _waited = 0.0
     """How many seconds its last acquire has stood in line."""
     _others: Sequence[LeaseCore] = ()
@@ -116,9 +116,11 @@ class LeaseCore(LeaseView):
         if settle_now is None or granted is None or self._extra or self._others or self._claimed:
             return False
         delta = self._failure_delta() if failed else self._delta or {}
-        if not settle_now(granted, delta):
+        if not settle_now(self, granted, delta):
             return False
         self._claimed = delta
+        if self._limiter._observers.all:
+            self._tell_settlement(self._taken(), {name: delta[name] for name in self._stated} if failed else delta)
         return True
 
     def adjust_nowait(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -280,13 +282,13 @@ class LeaseCore(LeaseView):
     ) -> dict[str, int]:
         if not (self._open or late):
             raise LeaseExpiredError(f"{verb}() was called outside the block of its lease.")
-        checked = {} if amounts is None else check_amounts(verb, amounts, least)
-        if named:
+        checked = check_amounts(verb, named if amounts is None else amounts, least)
+        if named and amounts is not None:
             checked |= check_amounts(verb, named, least)
         if self._granted is not None:
             chain = self._granted[0]
             check_known(verb, checked, chain.names)
-            for name in chain.slot_names if verb != "consume" else ():
+            for name in chain.slot_names if chain.slot_names and verb != "consume" else ():
                 if checked.get(name) or (name in checked and verb.startswith("settle")):
                     reason = "is a concurrency limit: its slots are held until the lease ends"
                     raise ValidationError(f"{verb}[{name!r}]", checked[name] // MILLI, reason)
@@ -303,8 +305,9 @@ class LeaseCore(LeaseView):
         """Keep what was used for the end, instead of earlier corrections of the same limits."""
         with _CORRECTING:
             taken = self._taken()
-            self._delta = {**(self._delta or {}), **{name: used - taken.get(name, 0) for name, used in usage.items()}}
-            self._stated |= usage.keys()
+            delta = {name: used - taken.get(name, 0) for name, used in usage.items()}
+            self._delta = {**self._delta, **delta} if self._delta else delta
+            self._stated = {**self._stated, **usage} if self._stated else usage
 
     def _collect(self, amounts: Mapping[str, int], sign: int) -> None:
         """Keep a correction for the end. Nobody can give back more than was taken: the rest is cut off and logged."""

@@ -25,10 +25,8 @@ class LeaseView:
 
     degraded: bool = False
     """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
-    _open = False
-    _granted: GrantFields | Grant | None = None
     _extra: tuple[Grant, ...] = ()
-    _delta: dict[str, int] | None = None
+    _delta: dict[str, int] | None
     """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
     _others: Sequence[LeaseView] = ()
     """The leases of the other resources, where it is of several."""
@@ -46,6 +44,9 @@ class LeaseView:
         self._resource = resource
         self._cost = cost
         self._options = options
+        self._open = False
+        self._granted: GrantFields | Grant | None = None
+        self._delta = None
 
     @property
     def _grant(self) -> Grant | None:

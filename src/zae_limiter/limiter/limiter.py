@@ -183,7 +183,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._take_at_once = self._prefetcher.take_now
         # An observed take begins with the stop-watch.
         self._take_now = None if observers else self._take_at_once
-        self._settle_now = None if observers else settle_at_once
+        self._settle_now = settle_at_once
 
     def acquire(
         self,

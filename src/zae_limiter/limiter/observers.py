@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from ..core.errors import (
@@ -159,7 +159,7 @@ class ObservedStoreInProcess(ObservedStore):
         self._started, self._written = self._observers.now(), False
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        started, written = self._started, self._written
+        started, written = self._started, self._written and not isinstance(error, RateLimitExceeded)
         self._inner.lock.__exit__(kind, error, trace)
         failure = None if isinstance(error, RateLimitExceeded) else error
         self._tell("update", started, "done" if written else "conflict" if failure is None else "failed", failure)
@@ -188,6 +188,11 @@ class ObservedStoreInProcess(ObservedStore):
         """Add a bucket to the store inside."""
         self._written = True
         self._inner.insert_bucket(key, image, now_ms, full_ms)
+
+    @property
+    def returned(self) -> Container[str]:
+        """Ask the store inside."""
+        return self._inner.returned
 
     def note_return(self, key: Key) -> None:
         """Note a return in the store inside."""

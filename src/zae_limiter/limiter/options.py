@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -28,7 +29,8 @@ MAX_HOLDER = 64
 """Most characters of the name of a holder."""
 
 
-class AcquireOptions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AcquireOptions:
     """What an acquire asks for besides tokens."""
 
     given: Override | None

@@ -12,10 +12,8 @@ from .parked import first_level
 
 if TYPE_CHECKING:
     from ..core.alerts import Crossing
-    from ..core.draw import AnchoredLimit
     from ..core.limit import Limit
     from .algebra import Image, Write
-    from .charging import AnchoredLimits
     from .level import Level, TokenLimit
 
 _FAR = 2**62
@@ -53,17 +51,16 @@ def watch(level: Level, image: Image | None, write: Write, now_ms: int) -> tuple
     return write._replace(guards=tuple(guards), put=put), tuple(alerts)
 
 
-def watched_limits(level: Level, image: Image, limits: AnchoredLimits, now_ms: int) -> dict[str, AnchoredLimit]:
-    """Return the limits of a bucket, of which a draw has to leave so much that it crosses no threshold."""
-    by_name = dict(limits.by_name)
+def find_quiet_bounds(level: Level, image: Image, now_ms: int) -> dict[str, int]:
+    """Return how much a charge has to leave of each limit with thresholds to cross none of them."""
+    bounds = {}
     for name, entry in level.token_limits_of(image).items():
         if entry.marks is not None:
             calendar, announced = entry.rule.calendar, 0
             if calendar is not None:
                 announced = entry.marks.count_announced(image[entry.al], calendar.identify(now_ms))
-            quiet = entry.marks.band(announced)[0]
-            by_name[name] = by_name[name]._replace(least=max(by_name[name].least, quiet))
-    return by_name
+            bounds[name] = entry.marks.band(announced)[0]
+    return bounds
 
 
 def _is_taken(write: Write, image: Image | None, entry: TokenLimit) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
@@ -11,9 +11,8 @@ from ..records.slots import SLOTS, find_ahead, find_idle_slots, find_taken
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from ..core.draw import AnchoredLimit
     from ..records.algebra import Image, Key
     from ..records.charging import AnchoredLimits, Contention
     from ..records.level import Level
@@ -26,7 +25,6 @@ _APART_MS = 30
 _RACING_MS = 60_000
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
-NOT_SPENDABLE: tuple[Level | None, Mapping[str, AnchoredLimit], int, int] = (None, {}, -1, -1)
 _NONE: frozenset[str] = frozenset()
 
 
@@ -46,14 +44,16 @@ class LastSeen:
         "_checked",
         "before",
         "contended",
+        "epoch",
         "freed",
         "image",
+        "level",
         "lost",
         "outlook",
+        "planned",
         "raced_ms",
         "refused",
         "seen_ms",
-        "spendable",
     )
 
     def __init__(self) -> None:
@@ -73,14 +73,18 @@ class LastSeen:
         self._calm = 0
         self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
-        self.spendable = NOT_SPENDABLE
-        """For a store inside the process: a level, its limits in `image`, the last instant at which they can be drawn
-        from as they are, and the last at which this leaves the expiry as it is."""
+        self.level: Level | None = None
+        """What `share` returned last."""
+        self.planned: Any = None
+        """Its `PlannedBucket`, on a store inside the process."""
+        self.epoch = object()
+        """Another one as soon as the limits that the image holds may be others, or begin at another anchor."""
 
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = False
-        self.spendable = NOT_SPENDABLE
+        if not _is_same_epoch(self.image, image):
+            self.epoch = object()
         if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
             self.before = self.image
         if self.outlook is not None:
@@ -89,10 +93,17 @@ class LastSeen:
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
 
+    def share(self, level: Level) -> Level:
+        """Return one object for all equal levels through which chains see the bucket, one after the other."""
+        if self.level != level:
+            self.level = level
+        assert self.level is not None  # else they were not equal
+        return self.level
+
     def clear(self) -> None:
         """Forget what was seen."""
         self.refused = False
-        self.spendable = NOT_SPENDABLE
+        self.epoch = object()
         self.image = None
         self.seen_ms = 0
 
@@ -165,6 +176,13 @@ class LastSeen:
         for slot in slots:
             if self.freed and slot in self.freed:
                 self.freed.remove(slot)
+
+
+def _is_same_epoch(before: Image | None, image: Image | None) -> bool:
+    """Return whether two images of a bucket have the same anchor, and with it the same limits."""
+    if before is None or image is None:
+        return False
+    return before[ANCHOR] == image[ANCHOR] and before.get(MADE) == image.get(MADE)
 
 
 class LastSeenBuckets:

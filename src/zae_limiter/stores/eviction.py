@@ -31,7 +31,7 @@ class EvictionQueue:
         """Start empty. ``look`` returns what a bucket is now, or None where it is gone."""
         self._look = look
         self._notes: list[tuple[int, str]] = []
-        self._returned: set[str] = set()
+        self.returned: set[str] = set()
         """Buckets that are noted since tokens came back to them."""
 
     def __len__(self) -> int:
@@ -44,13 +44,13 @@ class EvictionQueue:
         if len(self._notes) > 2 * buckets + MOST_LOOKS:  # most are of buckets that are gone, or not the earliest
             earliest = {name: full_ms for full_ms, name in sorted(self._notes, reverse=True)}
             self._notes = [(full_ms, name) for name, full_ms in earliest.items() if self._look(name) is not None]
-            self._returned.intersection_update([name for _, name in self._notes])
+            self.returned.intersection_update([name for _, name in self._notes])
             heapify(self._notes)
 
     def note_return(self, name: str, buckets: int) -> None:
         """Note that tokens came back to a bucket: it may be full at any time, so it is looked at first."""
-        if name not in self._returned:
-            self._returned.add(name)
+        if name not in self.returned:
+            self.returned.add(name)
             self.note(name, 0, buckets)
 
     def choose(self, count: int, kept: Container[object], now_ms: int = 0) -> dict[str, tuple[int, Image]]:
@@ -66,7 +66,7 @@ class EvictionQueue:
             if not notes or len(chosen) == count:
                 break
             noted_ms, name = notes[0]
-            self._returned.discard(name)
+            self.returned.discard(name)
             image = self._look(name)
             full_ms = noted_ms if image is None else full_at(image)
             if full_ms > noted_ms:

@@ -67,6 +67,7 @@ class MemoryStore:
         self._table = Table()
         self.images = self._table.images
         self._queue = EvictionQueue(self._table.get)
+        self.returned: Set[str] = self._queue.returned
         self._unbooked = Unbooked(usage_retention_days, self._table.packer)
         self._windows: list[tuple[str, str]] = []
         """Usage records by the end of their window, as a heap; some of them are gone."""

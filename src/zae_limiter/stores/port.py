@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from ..clock import Clock
@@ -87,6 +87,10 @@ class UpdatesInPlace(Protocol):
 
     def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket that is not there, and that is full from ``full_ms`` on."""
+
+    @property
+    def returned(self) -> Container[str]:
+        """Return the buckets of which `note_return` has nothing to note."""
 
     def note_return(self, key: Key) -> None:
         """Note that tokens came back to a bucket, so that it may be full earlier than the store knows."""

@@ -176,6 +176,21 @@ async def usage_at_the_turn_of_an_hour(harness: Harness) -> None:
 
 
 @check
+async def usage_that_was_read_is_not_booked_again(harness: Harness) -> None:
+    """A client that has not seen a reader book its usage does not book it a second time."""
+    books = await Books(harness, random.Random(0)).open()
+    writer, reader = books.clients
+    for taker in (LONER, CHILDREN[0]):
+        for _ in range(3):
+            # With a timeout of its own it does not look before it writes, on any store.
+            async with writer.acquire(taker, RESOURCE, {"rpm": 1, "tpm": 5}, timeout=5):
+                books.note(taker, {"rpm": 1, "tpm": 5})
+            await reader.get_usage_summary(taker)
+            harness.clock.advance_ms(HOUR_MS)
+    same(await books.by_entity(), books.expected(), "usage is what was consumed")
+
+
+@check
 async def usage_outlives_its_bucket_and_its_entity(harness: Harness) -> None:
     """What was used stays on record when a bucket is reset and when the entity is deleted."""
     books = await Books(harness, random.Random(0)).open()

@@ -13,7 +13,7 @@ from .oracle import LAG_MS, Entry, Ledger, balance, balances
 from .room import beside, new_limiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Self
 
@@ -122,6 +122,12 @@ class EmbeddedHost(Host):
     def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
         """Add a bucket to the store."""
         self.inner.insert_bucket(key, image, now_ms, full_ms)
+
+    @property
+    def returned(self) -> Container[str]:
+        """Ask the store."""
+        returned: Container[str] = self.inner.returned
+        return returned
 
     def note_return(self, key: Key) -> None:
         """Note a return in the store."""

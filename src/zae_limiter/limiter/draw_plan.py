@@ -1,0 +1,206 @@
+"""Where a chain is charged in a store inside the process: its buckets, and their limits as plain numbers.
+
+A plan is made by a look at every bucket, and good until an instant at which one of them needs another look: the config
+is read again, an hour or a window ends, an expiry has to be put off, or numbers get large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.bucket import MILLI, first_instant
+from ..core.decide import describe
+from ..core.draw import OwnedLimit
+from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..records import bucket
+from ..records.algebra import TTL, expiry_seconds
+from ..records.level import ANCHOR, HOUR_END, NEWEST
+from ..records.watching import find_quiet_bounds
+from .grant import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from ..core.draw import AnchoredLimit
+    from ..core.errors import StatusFields
+    from ..records.algebra import Image
+    from ..records.charging import AnchoredLimits
+    from ..records.level import Level
+    from ..repository.last_seen import LastSeen
+    from .chain import Chain, LevelShard
+
+_FAR = 1 << 62
+
+
+@dataclass(slots=True, eq=False)
+class PlannedBucket:
+    """One bucket of a plan, whose anchor and limits stay what they are while ``seen.epoch`` is ``epoch``."""
+
+    level: Level
+    seen: LastSeen
+    by_name: Mapping[str, AnchoredLimit]
+    since_ms: int
+    until_ms: int
+    draws: tuple[OwnedLimit, ...]
+    settles: tuple[OwnedLimit, ...]
+    """With what a debt has to leave so that a number says it all: nothing overdrawn, no threshold crossed."""
+    windows: tuple[tuple[str, int], ...]
+    """The quotas whose tokens count only in the window in which they were taken, with the start of the present one."""
+    pk: str = field(init=False)
+    epoch: object = field(init=False)
+    counts: bool = field(init=False)
+    """Whether it counts the changes of an hour, for the usage."""
+    is_plain: bool = field(init=False)
+    """Whether what comes back always counts in full: it has no quota, and no soft limit."""
+
+    def __post_init__(self) -> None:
+        self.pk, self.epoch, self.counts = self.level.key.pk, self.seen.epoch, self.level.usage_days > 0
+        limits = self.level.token_limits
+        self.is_plain = not limits.soft and not limits.quotas
+
+    @classmethod
+    def look(cls, home: LevelShard, image: Image, now_ms: int) -> PlannedBucket | None:
+        """Return a bucket as it can be charged from ``now_ms`` on; None if it has to be moved first, or has credits.
+
+        All chains that pass through the bucket under the same limits share it.
+        """
+        level, seen = home
+        if image is not seen.image:
+            bucket.inspect(level.key, image)
+        seen.show(image, now_ms)
+        known: PlannedBucket | None = seen.planned
+        if (
+            known is None
+            or known.level is not level
+            or known.epoch is not seen.epoch
+            or now_ms < known.since_ms
+            or level.token_limits.watched
+        ):
+            known = None
+        if known is None or now_ms > known.until_ms:
+            limits = seen.limits(level, image, now_ms)
+            seen.planned = known = None if limits is None else _read_numbers(home, limits, image, now_ms)
+        return known if known is not None and now_ms <= known.until_ms else None
+
+    def returns_count(self, charged: Image, charged_ms: int, delta: Mapping[str, int]) -> bool:
+        """Return whether all that comes back of a charge that left ``charged`` counts, and was not overdrawn."""
+        limits = self.level.token_limits
+        if limits.first_use:
+            return False
+        for name, window_ms in self.windows:
+            if delta.get(name, 0) < 0 and max(charged_ms, charged[NEWEST]) < window_ms:
+                return False
+        for name, limit in self.by_name.items() if limits.soft else ():
+            if limit.ov and delta.get(name, 0) < 0:
+                is_moved = charged[ANCHOR] != limit.anchor_ms
+                if is_moved or limit.level(charged[limit.tk], charged_ms) < 0:
+                    return False
+        return True
+
+    def note_debt(self, image: Image, delta: Mapping[str, int], now_ms: int) -> None:
+        """Note in an image what ``delta`` owes at ``now_ms``: as a charge, and by an expiry after it is repaid."""
+        for name, owed in delta.items():
+            limit = self.by_name.get(name)
+            if limit is None or owed <= 0:
+                continue
+            if now_ms > image[NEWEST]:
+                image[NEWEST] = now_ms
+            tokens = image[limit.tk]
+            if tokens < 0 and self.level.lifetime_ms and limit.level(tokens, now_ms) < 0:
+                rule = self.level.token_limits[name].rule
+                full_ms = first_instant(rule, tokens, limit.anchor_ms, limit.capacity)
+                image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))
+
+
+def _read_numbers(home: LevelShard, limits: AnchoredLimits, image: Image, now_ms: int) -> PlannedBucket | None:
+    """Return a bucket with its limits as plain numbers; None if it has credits."""
+    level, seen = home
+    if limits.lots:
+        return None
+    hour_end = image.get(HOUR_END, 0) if level.usage_days else _FAR
+    until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FAR) * MILLI - 1)
+    quiet = find_quiet_bounds(level, image, now_ms) if level.token_limits.watched else NOTHING
+    draws, settles = [], []
+    for name, limit in limits.by_name.items():
+        fields, bound = limit[:7], quiet.get(name, -_FAR)
+        # A window that begins with its first use moves the bucket.
+        least = _FAR if name in limits.idle else max(limit.least, bound)
+        draws.append((name, *fields, least))
+        settles.append((name, *fields, max(0, bound) if limit.ov else bound))
+    windows = []
+    for name in level.token_limits.quotas:
+        rule = level.token_limits[name].rule
+        if rule.calendar is not None and rule.capacity == rule.amount:
+            windows.append((name, rule.calendar.start(rule.calendar.index(now_ms))))
+    numbers = tuple(draws), tuple(settles), tuple(windows)
+    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *numbers)
+
+
+@dataclass(slots=True, eq=False)
+class DrawPlan:
+    """The buckets of a chain, good from one instant until another while the config is of its generation."""
+
+    chain: Chain
+    buckets: tuple[PlannedBucket, ...]
+    names: Collection[str] = field(init=False)
+    """The limits of all levels."""
+    generation: int = field(init=False)
+    since_ms: int = field(init=False)
+    until_ms: int = field(init=False)
+    renew_ms: int = field(init=False)
+    """After that a charge puts the expiry of a bucket off."""
+    is_complete: bool = field(init=False)
+    """Whether these numbers tell why it refuses: no limit has a schedule, thresholds or anything else beside them."""
+
+    def __post_init__(self) -> None:
+        chain, buckets = self.chain, self.buckets
+        self.names, self.generation = chain.names, chain.generation
+        self.since_ms = max([chain.since_ms, *(each.since_ms for each in buckets)])
+        self.note_renewal()
+        self.until_ms = min([chain.valid_until_ms - 1, *(each.until_ms for each in buckets)])
+        levels = [(each.level, each.by_name) for each in buckets]
+        self.is_complete = not any(
+            level.scheduled or level.token_limits.has_more or len(limits) < len(level.limits)
+            for level, limits in levels
+        )
+
+    def note_renewal(self) -> None:
+        """Note when an expiry has to be put off next."""
+        self.renew_ms = min([_renewal(each.level, each.seen.image or {}) for each in self.buckets], default=_FAR)
+
+    def refuse(self, cost: Mapping[str, int], asked_ms: int) -> None:
+        """Raise the refusal of a cost by its buckets as they are; return if these numbers do not tell it."""
+        if not self.is_complete:
+            return
+        images = [(level, seen.image) for level, seen in self.chain.homes]
+        describe = partial(_describe, images, cost, asked_ms)
+        for level, _ in images:
+            for name, need in cost.items():
+                limit = level.token_limits.get(name)
+                if limit is not None and need + limit.least > limit.rule.capacity:
+                    raise CapacityExceeded(describe)
+        raise RateLimitExceeded(describe)
+
+
+def _describe(images: Sequence[tuple[Level, Image | None]], cost: Mapping[str, int], now_ms: int) -> list[StatusFields]:
+    """Return the fields of the statuses of a refusal by buckets that were seen like this."""
+    return describe([bucket.reading([pair], now_ms) for pair in images], cost, now_ms)
+
+
+def renew_expiry(level: Level, image: Image, now_ms: int) -> Image:
+    """Return an image with the expiry that a charge at ``now_ms`` gives it."""
+    if now_ms <= _renewal(level, image):
+        return image
+    renewed = {name: value for name, value in image.items() if name != TTL}
+    if level.lifetime_ms:
+        renewed[TTL] = expiry_seconds(now_ms + level.lifetime_ms)
+    return renewed
+
+
+def _renewal(level: Level, image: Image) -> int:
+    """Return the last instant at which a charge leaves the expiry of a bucket as it is."""
+    if level.lifetime_ms:
+        return int(image.get(TTL, 0)) * MILLI - level.lifetime_ms
+    return 0 if TTL in image else _FAR
