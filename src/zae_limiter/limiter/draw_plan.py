@@ -67,9 +67,6 @@ class PlannedBucket:
         All chains that pass through the bucket under the same limits share it.
         """
         level, seen = home
-        if image is not seen.image:
-            bucket.inspect(level.key, image)
-        seen.show(image, now_ms)
         known: PlannedBucket | None = seen.planned
         if (
             known is None
