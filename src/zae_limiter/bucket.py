@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
-from .core.bucket import MILLI, Rule, ShardBalance, first_instant, level
 from .core.decide import Reading
 from .core.limit import Limit
+from .core.production import MILLI, Rule
+from .core.tokens import Tokens
 from .records.level import parse_calendar
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def refill_bucket(
     """
     instant = max(now_ms, last_refill_ms)
     rule = Rule(capacity_milli, refill_amount_milli, refill_period_ms)
-    return RefillResult(level(rule, tokens_milli, last_refill_ms, instant), instant)
+    return RefillResult(rule.level(tokens_milli, last_refill_ms, instant), instant)
 
 
 def _rule(state: BucketState) -> Rule:
@@ -76,7 +77,7 @@ def _rule(state: BucketState) -> Rule:
 
 def _refill(state: BucketState, now_ms: int) -> RefillResult:
     instant = max(now_ms, state.last_refill_ms)
-    return RefillResult(level(_rule(state), state.tokens_milli, state.last_refill_ms, instant), instant)
+    return RefillResult(_rule(state).level(state.tokens_milli, state.last_refill_ms, instant), instant)
 
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
@@ -87,7 +88,7 @@ def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResul
         return ConsumeResult(True, tokens - cost, instant, tokens // MILLI, 0.0)
     retry = None
     if cost <= state.capacity_milli:
-        retry = (first_instant(_rule(state), tokens, instant, cost) - now_ms) / MILLI
+        retry = (_rule(state).fits_at(tokens, instant, cost) - now_ms) / MILLI
     return ConsumeResult(False, tokens, instant, tokens // MILLI, retry)
 
 
@@ -122,7 +123,7 @@ def build_limit_status(
 ) -> LimitStatus:
     """Return the status of ``limit`` for a request, given the stored bucket."""
     tokens, instant = _refill(state, now_ms)
-    balances = {limit.name: (ShardBalance(Rule.of(limit), tokens, instant),)}
+    balances = {limit.name: (Tokens(Rule.of(limit), tokens, instant),)}
     return Reading(entity_id, resource, (limit,), balances).status(limit, requested * MILLI, now_ms)
 
 

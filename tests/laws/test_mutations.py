@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from zae_limiter.core.draw import AnchoredLimit, Guard
 
 from tests.laws.toys import Distant, Toy, toys
 from tests.support.deadlines import Hangs, ends_within
-from zae_limiter.core.draw import AnchoredLimit, Guard
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Harness

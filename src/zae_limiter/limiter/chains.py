@@ -7,10 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
-from ..core.bucket import FOR_EVER
 from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
+from ..core.production import FOR_EVER
 from ..core.values import Access
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, tell

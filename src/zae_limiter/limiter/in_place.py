@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import full_instant
-from ..core.draw import draw_all, settle_all
+from ..core.tokens import draw_all, settle_all
 from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.bucket import inspect, latest_instant
@@ -276,7 +275,7 @@ def _fits_new(level: Level, cost: Mapping[str, int]) -> bool:
     entries = level.token_limits
     for name, need in cost.items():
         entry = entries.get(name)
-        if entry is not None and (need > entry.rule.capacity or need + entry.least > entry.rule.capacity):
+        if entry is not None and (need > entry.rule.capacity or need + entry.floor > entry.rule.capacity):
             return False
     return not entries.watched and not entries.first_use
 
@@ -286,8 +285,8 @@ def _make_bucket(level: Level, cost: Mapping[str, int], now_ms: int) -> tuple[Im
     entries, full_ms = level.token_limits, now_ms
     cost = {name: need for name, need in cost.items() if name in entries}
     for name, need in cost.items():
-        capacity, amount, period, _, calendar = entries[name].rule
-        full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
+        rule = entries[name].rule
+        full_ms = max(full_ms, rule.fits_at(rule.capacity - need, now_ms, rule.capacity))
     image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
     if expires_ms is not None:
         image[TTL] = expiry_seconds(expires_ms)

@@ -8,10 +8,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, overload
 
 from ..core import names
-from ..core.bucket import MILLI, balance
+from ..core.balances import balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisabled, ValidationError, VersionError
 from ..core.limit import Limit, seconds
+from ..core.production import MILLI
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..records.slot_states import taken_states

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
+from ..core.production import MILLI
 from ..records import audit, keys, ledger, usage
 from ..records.algebra import Query
 from ..records.bucket import inspect

@@ -28,7 +28,7 @@ from ...core.bucket import MILLI, Rule, between, level as level_at
 from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule, whole_rule
-from ...records.charging import identity, index_attributes
+from ...records.charging import identity, index_attributes, write_of
 from ...records.level import (
     ANCHOR,
     CONFIG_VERSION,
@@ -280,7 +280,8 @@ def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
         elif held < rule.capacity:
             owed[name] = rule.capacity - held
     bucket = level_of(*keys.parse_bucket_pk(first.key.pk)[:3], {}, lifetime_ms=1 if TTL in current else 0)
-    write = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0)), now_ms).write
+    change = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0)), now_ms)
+    write = write_of(change, bucket.key, current)
     counters = {attribute(name, "tc") for name in owed}
     add = {name: amount for name, amount in write.add.items() if name not in counters}
     return [write._replace(put={**write.put, **new}, add=add), *move.writes[1:]]

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import names
-from ...core.bucket import MILLI
 from ...core.limit import Limit
+from ...core.production import MILLI
 from ...core.values import AuditAction, OnUnavailable
 from ...records import audit, config, entity, keys, once, usage, version
 from ...records.algebra import TTL, Key, Write, is_live

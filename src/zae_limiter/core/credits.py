@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from .draw import SOFT, draw
+from .production import FAR
+from .tokens import SOFT, draw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .draw import AnchoredLimit, Changes, Guard
+    from .change import Change
+    from .tokens import TokenFields
 
 HeldLots: TypeAlias = "Sequence[tuple[str, int]]"
 """The attributes of lots and the millitokens that they hold, in the order in which they are spent."""
@@ -75,41 +77,39 @@ def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:
 
 
 def draw_with_credits(
-    limit: AnchoredLimit,
+    change: Change,
+    at: TokenFields,
     tokens: int,
     lots: HeldLots,
-    cost: int,
-    now_ms: int,
-    put: Changes,
-    add: Changes,
-    after: int | None = None,
-) -> list[Guard] | None:
-    """Draw ``cost`` from allowance and lots as `core.draw.draw` does, where the allowance does not suffice.
+    need: int,
+    capacity: int,
+    since: int,
+    floor: int = 0,
+    soft: bool = False,
+    shift: int | None = None,
+) -> bool:
+    """Take ``need`` from allowance and lots as `core.tokens.draw` does, if the allowance does not suffice.
 
-    Return the guards that it needs, or None, with nothing noted, if it does not fit.
+    Return False, with nothing noted, if it does not fit.
     """
-    found = divide(cost, SOFT if limit.ov else limit.least, limit.level(tokens, now_ms), lots)
+    found = divide(need, SOFT if soft else floor, min(capacity, tokens + since), lots)
     if found is None:
-        return None
+        return False
     allowance, covered, taken, needed = found
-    if allowance > max(covered, 0):
-        guard, compare = draw(limit, tokens, allowance, now_ms, put, add, after), "=" if taken else "<="
-        if covered <= 0:  # the debt is what was seen; it may be deeper if it uses up all credit anyway
-            guard = (limit.tk, compare, tokens if taken else tokens - covered - sum(needed.values()))
-    else:
-        drawn = limit._replace(least=covered - allowance, ov="")
-        guard, compare = draw(drawn, tokens, allowance, now_ms, put, add, after), ">="
-    assert guard is not None  # the allowance holds what it has to, or is overdrawn
-    if cost:
-        add[limit.tc] = cost
+    is_exact, is_soft = allowance > max(covered, 0), soft and allowance > max(covered, 0)
+    drawn = draw(change, at, tokens, allowance, capacity, since, 0 if is_exact else covered - allowance, is_soft, shift)
+    assert drawn  # the allowance holds what it has to, or is overdrawn
+    if is_exact and covered <= 0:  # the debt is what was seen; it may be deeper if it uses up all credit anyway
+        high = tokens if taken else tokens - covered - sum(needed.values())
+        change.bounds[at.tokens] = tokens if taken else -FAR, high
+    if need:
+        change.add[at.consumed] = need
     for attr, amount in taken.items():
-        add[attr] = -amount
-    return [guard, *((attr, compare, amount) for attr, amount in needed.items())]
-
-
-def suffices(limit: AnchoredLimit, tokens: int, cost: int, now_ms: int) -> bool:
-    """Return whether the allowance alone has a cost, and what has to be left; of a soft limit, without debt."""
-    return limit.level(tokens, now_ms) >= cost + max(limit.least, 0)
+        change.add[attr] = -amount
+    for attr, amount in needed.items():
+        low, high = (amount, FAR) if not is_exact else (amount if taken else -FAR, amount)
+        change.bounds[attr] = low, high
+    return True
 
 
 def take_last(spent: SpentLots, amounts: Mapping[str, int]) -> tuple[SpentLots, SpentLots]:
