@@ -218,7 +218,7 @@ def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
     assert change is not None
     alerts = watch(level, image, change, now + 40)
     assert [alert.threshold for alert in alerts] == [0.4]
-    assert holds({**image, "b_t_tk": 10_000}, change.guards())
+    assert holds({**image, "b_t_tk": 10_000}, change.conditions())
 
 
 async def test_each_threshold_of_a_quota_is_announced_once_in_each_window(harness: Harness) -> None:

@@ -23,17 +23,17 @@ class Shortfall(NamedTuple):
 class Change:
     """One guarded write, collected limit by limit.
 
-    ``bounds`` are the least and the most that an attribute may be, ``equals`` exact values, ``at_most`` what an
-    attribute may be at most if the record has it. ``absent`` says that there must be no record.
+    ``bounds`` are the least and the most that an attribute may be, ``equals`` exact values, ``guards`` all other
+    conditions. ``absent`` says that there must be no record.
     """
 
-    __slots__ = ("absent", "add", "at_most", "bounds", "equals", "expires_ms", "put", "remove")
+    __slots__ = ("absent", "add", "bounds", "equals", "expires_ms", "guards", "put", "remove")
 
     def __init__(self, *, absent: bool = False) -> None:
         self.absent = absent
         self.bounds: dict[str, tuple[int, int]] = {}
         self.equals: dict[str, Any] = {}
-        self.at_most: dict[str, int] = {}
+        self.guards: list[tuple[str, str, Any]] = []
         self.put: dict[str, Any] = {}
         self.add: dict[str, int] = {}
         self.remove: list[str] = []
@@ -46,8 +46,8 @@ class Change:
             low, high = max(low, known[0]), min(high, known[1])
         self.bounds[attr] = low, high
 
-    def guards(self) -> tuple[tuple[str, str, Any], ...]:
-        """Return the conditions as guards of a write."""
+    def conditions(self) -> tuple[tuple[str, str, Any], ...]:
+        """Return everything that must hold, as guards of a write."""
         found: list[tuple[str, str, Any]] = [("", "absent", None)] if self.absent else []
         found += [(attr, "=", value) for attr, value in self.equals.items()]
         for attr, (low, high) in self.bounds.items():
@@ -59,5 +59,4 @@ class Change:
                 found.append((attr, "<=", high))
             else:
                 found.append((attr, "between", (low, high)))
-        found += [(attr, MISSING_OR_AT_MOST, most) for attr, most in self.at_most.items()]
-        return tuple(found)
+        return (*found, *self.guards)

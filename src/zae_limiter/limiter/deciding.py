@@ -73,26 +73,31 @@ class Draft(NamedTuple):
 
 
 class Lack(NamedTuple):
-    """What a charge lacks, and the shards that lack it; nothing of either if what is known does not tell."""
+    """What a charge lacks, shard by shard, as far as what is known tells it."""
 
-    missing: Refusal
-    homes: list[LevelShard]
+    rows: tuple[tuple[LevelShard, Refusal], ...] = ()
 
     def refuse(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
-        """Return the refusal; None if this is not all there is to say.
+        """Return the refusal, and note it at the shards; None if this is not all there is to say.
 
         Limits with a schedule, credits and tokens that are held here may have the cost at another moment.
         """
-        if not self.missing or chain.held is not None or any(level.scheduled for level, _ in chain.homes):
+        if not all(missing for _, missing in self.rows or ((None, ()),)) or chain.held is not None:
+            return None
+        if any(level.scheduled for level, _ in chain.homes):
             return None
         images = {level.key: seen.image for level, seen in chain.homes}
         if any(image is not None and CREDITS in image for image in images.values()):
             return None
-        kind = CapacityExceeded if any(each.is_permanent for each in self.missing) else RateLimitExceeded
+        kind = RateLimitExceeded
+        if any(each.is_permanent for _, missing in self.rows for each in missing):
+            kind = CapacityExceeded
+        for (_, seen), _ in self.rows if kind is RateLimitExceeded else ():
+            seen.refused = True
         return kind(partial(_describe, chain, images, cost, now_ms))
 
 
-UNKNOWN = Lack([], [])
+UNKNOWN = Lack()
 
 
 def _describe(
@@ -119,14 +124,13 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
             charges = _choose_takers(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
-    lack = Lack([], [])
+    lack: tuple[tuple[LevelShard, Refusal], ...] = ()
     wide = False
     for place, home in enumerate(chain.homes if charges else ()):
         level, seen = home
         image = seen.image
-        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
-            raise Outdated
-        if image is None and chain.levels[place].is_unsure(now_ms):
+        is_unsure = image is None and chain.levels[place].is_unsure(now_ms)
+        if is_unsure or (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
         here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
         if len(charges) > 1:
@@ -137,11 +141,7 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
             takers = tuple([new_taker(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
         if not isinstance(part, Part):
-            if not part:
-                lack = UNKNOWN
-                break
-            lack.missing.extend(part)
-            lack.homes.append(home)
+            lack = (*lack, (home, part))
             continue
         if image is not None and (charges[0].turn is not None or len(charges) > 1):
             part = _pass_turns_on(part, image, charges)
@@ -151,7 +151,7 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         return Draft(charges, cost, parts, wide)
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
-    return lack if len(pending) == 1 and not chain.sharded else UNKNOWN
+    return Lack(lack) if len(pending) == 1 and not chain.sharded else UNKNOWN
 
 
 def _pass_turns_on(part: Part, image: Image, charges: list[PendingCharge[Grant]]) -> Part:

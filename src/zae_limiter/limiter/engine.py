@@ -452,14 +452,11 @@ class Engine:
         final = knowledge.is_final(chain)
         known = lack.refuse(chain, pending[0].cost, now_ms) if final and told_ms == now_ms else None
         found: list[RateLimitExceeded | None] = [known]
-        if known is not None:
-            for _, seen in lack.homes if not isinstance(known, CapacityExceeded) else ():
-                seen.refused = True
-        elif final:
+        if final and known is None:
             instants = [chain.instant_for(charge.cost, told_ms) if told_ms < now_ms else now_ms for charge in pending]
             pairs = zip(pending, instants, strict=True)
             found = [refusal(chain.readings_for(charge.cost, as_of), charge.cost, as_of) for charge, as_of in pairs]
-        else:
+        elif not final:
             found = [known_refusal(chain, charge.cost, told_ms, self._refusal_ttl_ms) for charge in pending]
         errors = [error for error in found if error is not None]
         if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.tokens import draw_all, settle_all
 from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
-from ..records.bucket import inspect, latest_instant
+from ..records.bucket import inspect
 from ..records.level import CHANGES, MADE, NEWEST
 from ..runtime.blocking import run
 from ..runtime.serials import serials
@@ -106,25 +106,18 @@ class InPlace:
                 if bucket.counts:
                     drawn[CHANGES] += 1
             after.append(drawn)
-        self._store_all(plan, after, now_ms)
+        for bucket, drawn in zip(plan.buckets, after, strict=True):
+            images[bucket.pk] = bucket.seen.image = drawn
+            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
-
-    def _store_all(self, plan: DrawPlan, after: Sequence[Image], now_ms: int) -> None:
-        """Store the new images of all buckets of a plan, as of ``now_ms``."""
-        images = self._images
-        for place, bucket in enumerate(plan.buckets):
-            seen = bucket.seen
-            images[bucket.pk] = seen.image = after[place]
-            seen.seen_ms = now_ms
-            seen.refused = False
 
     def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
         """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
         after = [bucket.seen.image or {} for bucket in plan.buckets]
         for place, bucket in enumerate(plan.buckets):
             if not before or after[place] is not before[place]:
-                after[place] = renew_expiry(bucket.level, after[place], now_ms)
-        self._store_all(plan, after, now_ms)
+                after[place] = renewed = renew_expiry(bucket.level, after[place], now_ms)
+                self._images[bucket.pk] = bucket.seen.image = renewed
         plan.note_renewal()
         return after
 
@@ -186,7 +179,7 @@ class InPlace:
                 missing.append(home)
                 continue
             if image is not seen.image:
-                seen.show(inspect(level.key, image), latest_instant(image, 0))
+                seen.show(inspect(level.key, image), asked_ms)
             now_ms = max(now_ms, seen.seen_ms)
         there: list[PlannedBucket] = []
         for home in chain.homes:
@@ -261,9 +254,10 @@ class InPlace:
                     settled[CHANGES] += 1
             before.append(image)
             after.append(settled)
-        self._store_all(plan, after, now_ms)
-        for bucket in plan.buckets if returns else ():
-            if bucket.pk not in self._returned:  # less may be missing than the store knows
+        for bucket, settled in zip(plan.buckets, after, strict=True):
+            images[bucket.pk] = bucket.seen.image = settled
+            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
                 self._store.note_return(bucket.level.key)
         if now_ms > plan.renew_ms:
             self._renew(plan, now_ms, before)

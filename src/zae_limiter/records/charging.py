@@ -45,7 +45,7 @@ Refusal: TypeAlias = "list[Shortfall]"
 
 def write_of(change: Change, key: Key, image: Image | None) -> Write:
     """Return a change of a bucket last seen as ``image`` as a guarded write."""
-    fields = (key, change.guards(), change.put, change.add, tuple(change.remove), change.expires_ms, False, image)
+    fields = (key, change.conditions(), change.put, change.add, tuple(change.remove), change.expires_ms, False, image)
     return _new_write(fields)
 
 
@@ -60,7 +60,7 @@ def change_of(write: Write) -> Change:
         elif op == "=":
             change.equals[attr] = value
         elif op == MISSING_OR_AT_MOST:
-            change.at_most[attr] = value
+            change.guards.append((attr, op, value))
         else:
             low, high = {">=": (value, FAR), "<=": (-FAR, value), "between": value}[op]
             change.bound(attr, low, high)

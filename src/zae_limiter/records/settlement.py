@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.change import Change
+from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.credits import sum_up
 from ..core.production import MILLI
 from ..core.tokens import owe
@@ -186,7 +186,7 @@ def _give_back(
         amount = max(0, amount + worth - sum(each.amount for each in unused))
         if worth:
             change.add[at.returned] = worth
-            change.at_most[at.returned] = most_returned
+            change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
     if amount:
         change.add[at.tokens] = amount
 

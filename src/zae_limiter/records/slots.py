@@ -307,13 +307,7 @@ class SlotChanges(NamedTuple):
         change.put.update(self.put)
         change.add.update(self.add)
         change.remove = [attr for attr in (*change.remove, *self.remove) if attr not in change.put]
-        for attr, op, value in self.guards:
-            if op == "=":
-                change.equals[attr] = value
-            elif op == MISSING_OR_AT_MOST:
-                change.at_most[attr] = value
-            else:
-                change.bound(attr, high=value)
+        change.guards += self.guards
 
     def merge(self, more: SlotChanges) -> SlotChanges:
         """Return the changes with others besides; what is put is not removed."""
