@@ -37,7 +37,7 @@ def test_the_faces_are_those_of_the_async_classes() -> None:
     assert not changes, "run `python -m tools.faces` and commit what it writes\n" + "\n".join(changes)
 
 
-def test_it_writes_what_is_missing_mends_what_was_changed_and_deletes_what_nobody_wrote(
+def test_it_writes_missing_files_mends_edited_ones_and_deletes_strays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--check"], tmp_path) == 1

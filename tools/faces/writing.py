@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from . import phrasing
@@ -31,6 +32,7 @@ def face_module(kind: type) -> str:
     return f"{PACKAGE}.{MODULES.get(name, 'sync.' + name.rpartition('.')[2])}"
 
 
+@cache
 def write_faces() -> dict[str, str]:
     """Return the source of every module that is written here, by its name."""
     kinds = async_classes()

@@ -19,7 +19,7 @@ Reader: TypeAlias = "Callable[[S], Iterator[tuple[Attributes, int]]]"
 
 
 class Held(Generic[S]):
-    """Reads what sources hold. A line that was told once is told for ever: that nothing is held any more is news."""
+    """Reads what sources hold. A line that was reported once always is: 0 says that nothing is held any more."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
