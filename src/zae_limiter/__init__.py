@@ -18,8 +18,9 @@ if TYPE_CHECKING:
         SyncRepositoryProtocol as SyncRepositoryProtocol,
     )
     from .exceptions import *  # noqa: F403  # a door: every name in it is public
-    from .limiter.lease import Lease as Lease, SyncLease as SyncLease
+    from .limiter.lease import Lease as Lease
     from .limiter.limiter import RateLimiter as RateLimiter
+    from .limiter.sync_lease import SyncLease as SyncLease
     from .models import *  # noqa: F403  # the same
     from .observer import (
         Decision as Decision,
@@ -46,8 +47,9 @@ else:
             *("ConfigSource", "FailureMode", "LimitName"),
             *("RepositoryProtocol", "SyncConfigCache", "SyncRepositoryProtocol"),
         ),
-        "limiter.lease": ("Lease", "SyncLease"),
+        "limiter.lease": ("Lease",),
         "limiter.limiter": ("RateLimiter",),
+        "limiter.sync_lease": ("SyncLease",),
         "observer": ("Decision", "Observer", "Settlement", "SlotLost", "StoreCall"),
         "repository.repository": ("Repository", "RepositoryBuilder"),
         "stores.port": ("Store",),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.conformance.policies import alert_events
 from tests.support.acquiring import granted, take
 from tests.support.charges import create, draw, migrate
 from tests.support.deadlines import PATIENCE
@@ -41,7 +42,6 @@ from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.policies import alert_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.credits import EXPIRIES, RATE, STILL, Play
+from tests.conformance.oracle import LAG_MS, Entry, Ledger
+from tests.conformance.policies import alert_events
 from tests.laws.toys import Distant, Hot, Toy, toys
 from tests.limiter.test_shards import begun, opened, split, still
 from tests.support.acquiring import granted, take
@@ -32,9 +35,6 @@ from zae_limiter.records.instants import iso
 from zae_limiter.records.level import MADE, Level, token_limits_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
-from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
-from zae_limiter.testing.conformance.policies import alert_events
 from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 

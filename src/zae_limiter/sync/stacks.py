@@ -1,31 +1,25 @@
-"""The operations on the stack around a table, blocking."""
+"""The blocking form of `StackOperations`.
+
+Written by ``python -m tools.faces``: change the async classes, not this.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..repository.stacks import StackOperations
-from ..runtime.blocking import BlockingRuntime, run
+from ..limiter.blocking import BlockingStackOperations
+from ..runtime.blocking import run
 
 if TYPE_CHECKING:
     from ..core.reports import LimiterInfo
     from ..core.stack_options import StackOptions
-    from ..limiter.limiter import RateLimiter
-    from ..repository.repository import Repository
-
-
-class BlockingStackOperations(StackOperations):
-    """Operations on a stack whose coroutines never suspend."""
-
-    @classmethod
-    def _runtime(cls) -> BlockingRuntime:
-        return BlockingRuntime()
+    from ..repository.stacks import StackOperations
 
 
 class SyncStackOperations:
-    """Deploy, list and delete the stack around a table, blocking."""
+    """Operations on the stack of a DynamoDB table; other stores have none."""
 
-    _inner: Repository | RateLimiter
+    _inner: StackOperations
 
     @property
     def stack_name(self) -> str | None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...core.errors import LeaseExpiredError, RateLimitExceeded
-from ...core.limit import Limit
-from ...records import keys
-from ...records.algebra import TTL
-from ...records.ledger import kept_ms
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import at_once, beside, new_limiter, read, take
-from .traffic import RESOURCE, Boom
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import at_once, beside, new_limiter, read, take
+from tests.conformance.traffic import RESOURCE, Boom
+from zae_limiter.core.errors import LeaseExpiredError, RateLimitExceeded
+from zae_limiter.core.limit import Limit
+from zae_limiter.records import keys
+from zae_limiter.records.algebra import TTL
+from zae_limiter.records.ledger import kept_ms
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...limiter.amounts import OnError
-    from ...limiter.limiter import RateLimiter
-    from ...records.algebra import Image
-    from ..harness import Harness
+    from zae_limiter.limiter.amounts import OnError
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.records.algebra import Image
+    from zae_limiter.testing.harness import Harness
 
 LIMITS = (Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000))
 

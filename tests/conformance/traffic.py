@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import RateLimitExceeded
-from ...records.algebra import Conflict
-from ...stores.port import UpdatesInPlace
-from ..clock import ManualClock
-from .oracle import LAG_MS, Entry, Ledger, balance, balances
-from .room import beside, new_limiter
+from tests.conformance.oracle import LAG_MS, Entry, Ledger, balance, balances
+from tests.conformance.room import beside, new_limiter
+from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.records.algebra import Conflict
+from zae_limiter.stores.port import UpdatesInPlace
+from zae_limiter.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Self
 
-    from ...core.limit import Limit
-    from ...core.values import BackendCapabilities
-    from ...limiter.lease import Lease
-    from ...limiter.limiter import RateLimiter
-    from ...records.algebra import Committed, Image, Key, Page, Query, Write
-    from ...stores.port import Store
-    from ..harness import Harness
+    from zae_limiter.core.limit import Limit
+    from zae_limiter.core.values import BackendCapabilities
+    from zae_limiter.limiter.lease import Lease
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.records.algebra import Committed, Image, Key, Page, Query, Write
+    from zae_limiter.stores.port import Store
+    from zae_limiter.testing.harness import Harness
 
 RESOURCE = "gpt-4"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from ...core.errors import RateLimitExceeded
-from ...core.limit import Limit
-from .check import check, checks_of
-from .expect import raises, same
-from .room import beside, new_limiter, take
-from .traffic import RESOURCE, Boom, host
+from tests.conformance.expect import raises, same
+from tests.conformance.room import beside, new_limiter, take
+from tests.conformance.traffic import RESOURCE, Boom, host
+from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
-    from ...limiter.lease import Lease
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.lease import Lease
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 DAILY = Limit.per_day("t", 100)
 DAY_MS = 86_400_000

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.limit import Limit
-from ..faults import Fault
-from . import laws
-from .check import check, checks_of
-from .traffic import Boom, Family, Move
+from tests.conformance import laws
+from tests.conformance.traffic import Boom, Family, Move
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
+from zae_limiter.testing.faults import Fault
 
 if TYPE_CHECKING:
-    from ..harness import Harness
+    from zae_limiter.testing.harness import Harness
 
 TWENTY = Limit.per_second("rps", 20)
 DAILY = Limit.per_day("rpd", 1_000)

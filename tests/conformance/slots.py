@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from ...core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
-from ...core.limit import Limit
-from ..faults import FaultyStore
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import beside, new_limiter
-from .traffic import RESOURCE, Boom, host
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import beside, new_limiter
+from tests.conformance.traffic import RESOURCE, Boom, host
+from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
+from zae_limiter.testing.faults import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ...limiter.lease import Lease
-    from ...limiter.limiter import RateLimiter
-    from ...records.algebra import Committed, Conflict, Write
-    from ..harness import Harness
-    from .traffic import Host
+    from tests.conformance.traffic import Host
+    from zae_limiter.limiter.lease import Lease
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.records.algebra import Committed, Conflict, Write
+    from zae_limiter.testing.harness import Harness
 
 SECOND_MS = 1_000
 PARALLEL = Limit.concurrent("parallel", 3, ttl=60)

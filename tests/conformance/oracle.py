@@ -15,14 +15,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from .expect import same, true
+from tests.conformance.expect import same, true
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...core.limit import Limit
-    from ...core.reports import BucketState
-    from ...limiter.limiter import RateLimiter
+    from zae_limiter.core.limit import Limit
+    from zae_limiter.core.reports import BucketState
+    from zae_limiter.limiter.limiter import RateLimiter
 
 LAG_MS = 50
 """How far in the past a client may decide after it has lost a race; its decision counts as of then."""

@@ -9,15 +9,15 @@ from random import Random
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from ...core.errors import CapacityExceeded, RateLimitExceeded
-from ...core.limit import Limit
-from .check import Check, check, checks_of
-from .expect import raises, same, true
-from .room import new_limiter, new_limiters
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import new_limiter, new_limiters
+from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import Check, check, checks_of
 
 if TYPE_CHECKING:
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -40,7 +40,7 @@ def time_of_day(instant_ms: int) -> str:
 
 def make_limits() -> list[Limit]:
     """Return the limits of `NUMBERS` as a user writes them; without `ScheduleEntry` for who lacks cronsim."""
-    from ...core.schedule import ScheduleEntry
+    from zae_limiter.core.schedule import ScheduleEntry
 
     def entries(name: str) -> list[ScheduleEntry]:
         (day, made), (evening, more) = (NUMBERS[time][name] for time in ("day", "evening"))

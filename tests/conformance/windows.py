@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING
 
-from ...core.errors import RateLimitExceeded
-from ...core.limit import Limit
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import new_limiter, new_limiters
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import new_limiter, new_limiters
+from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 CRON_WINDOWS = (
     # The clocks skip 02:30 on 29 March, and show it twice on 25 October.

@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...core.errors import EntityNotFoundError, RateLimitExceeded, ResourceDisabled, ValidationError
-from ...core.limit import Limit
-from .check import check, checks_of
-from .expect import raises, same, true
-from .oracle import balances, same_balances
-from .room import beside, new_limiter, take
-from .traffic import RESOURCE, Boom
+from tests.conformance.expect import raises, same, true
+from tests.conformance.oracle import balances, same_balances
+from tests.conformance.room import beside, new_limiter, take
+from tests.conformance.traffic import RESOURCE, Boom
+from zae_limiter.core.errors import EntityNotFoundError, RateLimitExceeded, ResourceDisabled, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 CHAIN = ("key", "project", "org")
 

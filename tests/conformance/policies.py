@@ -9,24 +9,24 @@ from random import Random
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from ...core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
-from ...core.limit import Limit
-from ...core.values import AuditAction, AuditEvent
-from ...observer import Observer
-from ...records import audit, keys
-from ...records.algebra import Query
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import beside, new_limiter, new_limiters
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import beside, new_limiter, new_limiters
+from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.values import AuditAction, AuditEvent
+from zae_limiter.observer import Observer
+from zae_limiter.records import audit, keys
+from zae_limiter.records.algebra import Query
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ...core.alerts import Alert
-    from ...limiter.lease import Lease
-    from ...limiter.limiter import RateLimiter
-    from ...stores.port import Store
-    from ..harness import Harness
+    from zae_limiter.core.alerts import Alert
+    from zae_limiter.limiter.lease import Lease
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.stores.port import Store
+    from zae_limiter.testing.harness import Harness
 
 BERLIN = ZoneInfo("Europe/Berlin")
 QUOTA = Limit.quota("tpd", 1_000, every="day", tz="Europe/Berlin", floors={"batch": 0.3})

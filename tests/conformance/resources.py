@@ -6,15 +6,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from ...core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
-from ...core.limit import Limit
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import at_once, beside, new_limiter
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import at_once, beside, new_limiter
+from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 CAPACITIES = {"gpt-4": 20, "tools": 6, "search": 9}
 

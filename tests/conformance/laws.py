@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.errors import (
+from tests.conformance.expect import raises, same, true
+from tests.conformance.oracle import ExactBucket, made, same_balances
+from tests.conformance.room import beside
+from tests.conformance.traffic import RESOURCE, Boom, Family, Move
+from zae_limiter.core.errors import (
     CapacityExceeded,
     InfrastructureError,
     RateLimitError,
@@ -16,19 +20,15 @@ from ...core.errors import (
     RateLimitExceeded,
     ValidationError,
 )
-from ..faults import Fault, FaultyStore
-from .expect import raises, same, true
-from .oracle import ExactBucket, made, same_balances
-from .room import beside
-from .traffic import RESOURCE, Boom, Family, Move
+from zae_limiter.testing.faults import Fault, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from typing import Any
 
-    from ...core.limit import Limit
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.core.limit import Limit
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 
 async def never_over_admits(family: Family, moves: Sequence[Move]) -> None:

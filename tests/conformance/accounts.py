@@ -6,21 +6,21 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ...core.errors import RateLimitExceeded
-from ...core.limit import Limit
-from ...records.ledger import DAY_MS
-from ...records.level import HOUR_MS
-from ...records.usage import WINDOWS, end_ms, window_of
-from .check import check, checks_of
-from .expect import same
-from .room import beside, new_limiter
-from .traffic import RESOURCE, Boom
+from tests.conformance.expect import same
+from tests.conformance.room import beside, new_limiter
+from tests.conformance.traffic import RESOURCE, Boom
+from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.limit import Limit
+from zae_limiter.records.ledger import DAY_MS
+from zae_limiter.records.level import HOUR_MS
+from zae_limiter.records.usage import WINDOWS, end_ms, window_of
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 LIMITS = (Limit.per_minute("rpm", 600), Limit.per_minute("tpm", 90_000), Limit.per_minute("ttl", 90_000))
 """One of them has the name of an attribute of ours."""

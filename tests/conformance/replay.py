@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...core.errors import RateLimitExceeded
-from ...core.limit import Limit
-from .expect import true
-from .oracle import ExactBucket, balance
-from .room import beside, new_limiter
-from .traffic import RESOURCE, Boom
+from tests.conformance.expect import true
+from tests.conformance.oracle import ExactBucket, balance
+from tests.conformance.room import beside, new_limiter
+from tests.conformance.traffic import RESOURCE, Boom
+from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.limit import Limit
 
 if TYPE_CHECKING:
-    from ...core.reports import BucketState
-    from ...limiter.lease import Lease
-    from ..harness import Harness
+    from zae_limiter.core.reports import BucketState
+    from zae_limiter.limiter.lease import Lease
+    from zae_limiter.testing.harness import Harness
 
 ENTITY = "key"
 

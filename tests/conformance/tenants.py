@@ -5,7 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from ...core.errors import (
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import beside, new_limiter, take
+from tests.conformance.traffic import RESOURCE
+from zae_limiter.core.errors import (
     EntityExistsError,
     EntityNotFoundError,
     EntityVersionError,
@@ -13,14 +16,11 @@ from ...core.errors import (
     NamespaceStateError,
     RateLimitExceeded,
 )
-from ...core.limit import Limit
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import beside, new_limiter, take
-from .traffic import RESOURCE
+from zae_limiter.core.limit import Limit
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
-    from ..harness import Harness
+    from zae_limiter.testing.harness import Harness
 
 LIMIT = Limit.per_hour("rph", 10)
 

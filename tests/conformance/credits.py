@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from ...core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
-from ...core.limit import Limit
-from ...records.instants import iso
-from .check import check, checks_of
-from .expect import raises, same, true
-from .room import new_limiter, new_limiters
+from tests.conformance.expect import raises, same, true
+from tests.conformance.room import new_limiter, new_limiters
+from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
+from zae_limiter.core.limit import Limit
+from zae_limiter.records.instants import iso
+from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
-    from ...limiter.limiter import RateLimiter
-    from ..harness import Harness
+    from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.testing.harness import Harness
 
 RATE = Limit.custom("tpm", capacity=100, refill_amount=7, refill_period_seconds=9, floors={"batch": 0.3})
 STILL = Limit.custom("tpm", capacity=100, refill_amount=1, refill_period_seconds=10 * 365 * 86_400)
