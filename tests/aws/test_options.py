@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import StackOptions, ValidationError
-from zae_limiter.aws import template
-from zae_limiter.core import stack_fields
+from zae_limiter.aws import stack_fields, template
 from zae_limiter.records.usage import WINDOWS
 
 ROLE = "arn:aws:iam::123456789012:role/path/my-role"

@@ -19,7 +19,6 @@ from ..core.errors import (
     StackOperationError,
     ValidationError,
 )
-from ..core.stack_options import StackOptions
 from ..records import version
 from ..records.algebra import Committed
 from ..runtime.blocking import run
@@ -31,6 +30,7 @@ from .adoption import import_table
 from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
 from .calls import Aws, name_stack, poll
 from .stack import DesiredStack, FollowOptions
+from .stack_options import StackOptions
 from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from ..records.algebra import Query
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
+from ..v017.old_stack import find_old_stack
 from . import package, stack
 from .calls import Aws
-from .old_stack import find_old_stack
 from .template import function_name, queue_name
 
 if TYPE_CHECKING:

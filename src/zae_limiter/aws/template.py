@@ -8,9 +8,9 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ..core.stack_fields import BOUNDARY_NAME, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS
-from ..core.stack_iam import FORMATS
-from ..core.stack_options import StackOptions, function_name as function_name
+from .stack_fields import BOUNDARY_NAME, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS
+from .stack_iam import FORMATS
+from .stack_options import StackOptions, function_name as function_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from .stacks import StackOperations
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..core.stack_options import StackOptions
+    from ..aws.stack_options import StackOptions as StackOptions
     from ..records.version import Deployed
 
 STACK = "ZAEL_STACK"
@@ -32,7 +32,6 @@ STACK = "ZAEL_STACK"
 NAMESPACE = "ZAEL_NAMESPACE"
 """The environment variable with the name of the namespace."""
 DEFAULT_STACK = "zae-limiter"
-_PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 
 
 def find_store(stack: str | None, url: str | None) -> str:
@@ -56,10 +55,11 @@ def find_namespace(namespace: str | None) -> str:
 
 
 def check_parallel_mode(mode: str) -> None:
-    """Raise `ValidationError` for anything that is not a parallel mode of 0.17. None of them has an effect here."""
-    if mode not in _PARALLEL_MODES:
-        reason = f"must be one of {', '.join(_PARALLEL_MODES)}; none has an effect"
-        raise ValidationError("parallel_mode", show_url(mode), reason)
+    """Check a mode that a program written for 0.17 passes. It has no effect."""
+    if mode != "auto":
+        from ..v017 import ignored
+
+        ignored.check_parallel_mode(mode)
 
 
 class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
@@ -77,7 +77,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
         flag("auto_update", auto_update)
         if stack_options is not None:
             from ..aws.deployment import check_store
-            from ..core.stack_options import check_stack_options
+            from ..aws.stack_options import check_stack_options
 
             check_store(self._backend.store, check_stack_options(stack_options))
         async with self._closing_on_failure():

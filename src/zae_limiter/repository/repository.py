@@ -21,7 +21,6 @@ from .buckets import SurveyOperations
 from .builder import RepositoryOptions
 from .configs import check_policy
 from .history import HistoryOperations
-from .ignored import IgnoredByConstructor, IgnoredOptions, warn_ignored
 from .manifest import ManifestOperations
 from .namespace_name import NamespaceName
 from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
@@ -30,11 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from typing import Unpack
 
+    from ..aws.stack_options import StackOptions
     from ..clock import Clock
     from ..core.reports import BackendStats, CacheStats, Status
-    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, OnUnavailable
     from ..stores.port import Store
+    from ..v017.ignored import IgnoredByConstructor, IgnoredOptions
 
 _SKEW_WORTH_TELLING_MS = 1000
 
@@ -78,7 +78,10 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
         **ignored: Unpack[IgnoredByConstructor],
     ) -> None:
-        warn_ignored(ignored, IgnoredByConstructor)
+        if ignored:
+            from ..v017.ignored import IgnoredByConstructor, warn_ignored
+
+            warn_ignored(ignored, IgnoredByConstructor)
         namespace = names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
@@ -116,7 +119,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         store = open_store(where, blocking=self.is_blocking, clock=clock, region=region, endpoint_url=endpoint_url)
         if stack_options is not None:
             from ..aws.deployment import check_store
-            from ..core.stack_options import check_stack_options
+            from ..aws.stack_options import check_stack_options
 
             check_store(store, check_stack_options(stack_options))
         return store

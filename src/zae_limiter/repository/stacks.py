@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import ValidationError
 from ..stores.port import MayEvict, Provisioned
 from .backend import Operations
-from .ignored import warn_deprecated
 
 if TYPE_CHECKING:
+    from ..aws.stack_options import StackOptions
     from ..core.reports import LimiterInfo
-    from ..core.stack_options import StackOptions
     from ..runtime.port import Runtime
 
 
@@ -76,7 +75,8 @@ class StackOperations(Operations):
 
         Deprecated: `Repository.open` creates a stack that does not exist, ``zae-limiter deploy`` also changes one.
         """
-        from ..core.stack_options import check_stack_options
+        from ..aws.stack_options import check_stack_options
+        from ..v017.ignored import warn_deprecated
 
         options = check_stack_options(stack_options)
         warn_deprecated("create_stack is deprecated: use Repository.open(stack=...) or `zae-limiter deploy`.")
@@ -84,7 +84,7 @@ class StackOperations(Operations):
 
     async def _deploy_stack(self, stack_options: StackOptions | None) -> None:
         from ..aws.deployment import deploy_store
-        from ..core.stack_options import check_stack_options
+        from ..aws.stack_options import check_stack_options
 
         options = check_stack_options(stack_options)
         self._backend.check_usable()

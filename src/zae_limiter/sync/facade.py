@@ -9,7 +9,7 @@ from ..limiter.amounts import check_amounts, check_costs, check_on_error
 from ..limiter.joint_lease import SyncJointLease
 from ..limiter.lease import SyncLease
 from ..limiter.limiter import RateLimiter
-from ..repository.ignored import warn_ignored
+from ..limiter.options import warn_stored_limits
 from ..repository.repository import Repository
 from ..runtime.blocking import run
 from .operations import SyncOperations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
+    from ..aws.stack_options import StackOptions
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..limiter.amounts import OnError
     from ..limiter.options import OnLost, OptionChecks
     from ..observer import Observer
-    from ..repository.ignored import EarlierOptions
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
 
 
 class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
@@ -177,7 +177,7 @@ class SyncRateLimiter(SyncOperations):
         {'rpm': 1, 'tpm': 1730}
         """
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_ignored({"use_stored_limits": use_stored_limits})
+            warn_stored_limits(use_stored_limits)
             costs = check_costs(resource, consume, also)
             kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self, Unpack
 
+    from ..aws.stack_options import StackOptions
     from ..clock import Clock
     from ..core.reports import BackendStats, CacheStats, Status, Survey
-    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, Namespace, OnUnavailable
     from ..manifest.states import Change, Manifest, Plan, Stored
-    from ..repository.ignored import IgnoredByConstructor, IgnoredOptions
     from ..stores.port import Store
+    from ..v017.ignored import IgnoredByConstructor, IgnoredOptions
 
 
 class BlockingRepository(BlockingStackOperations, Repository):

@@ -8,8 +8,8 @@ from ..repository.stacks import StackOperations
 from ..runtime.blocking import BlockingRuntime, run
 
 if TYPE_CHECKING:
+    from ..aws.stack_options import StackOptions
     from ..core.reports import LimiterInfo
-    from ..core.stack_options import StackOptions
     from ..limiter.limiter import RateLimiter
     from ..repository.repository import Repository
 

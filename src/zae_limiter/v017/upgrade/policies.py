@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.bucket import MILLI, Rule
 from ...core.limit import Limit
-from ...core.resets import merge_resets
 from ...core.schedule import ScheduleEntry
 from ...core.values import Access
 from ...records import config
 from ...records.credits import MAX_LOT
 from ...records.lots import lot_attribute
+from ..limits_file import merge_resets
 from .moves import whole_number
 
 if TYPE_CHECKING:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import InitVar, dataclass, fields
 from typing import TYPE_CHECKING
 
-from . import names, stack_fields, stack_iam
-from .limit import as_int
-from .validation import ValidationError
+from ..core import names
+from ..core.validation import ValidationError, as_int
+from . import stack_fields, stack_iam
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +30,6 @@ def check_stack_options(given: object) -> StackOptions:
     if not isinstance(given, StackOptions):
         raise ValidationError("stack_options", given, "must be StackOptions(...)")
     return given
-
-
-def warn_provisioner(stacklevel: int) -> None:
-    """Warn that the stack has no provisioner; ``stacklevel`` is as `warnings.warn` counts it."""
-    reason = "a stack has no provisioner; `zae-limiter limits apply` applies limits files"
-    warnings.warn(f"enable_provisioner has no effect: {reason}.", DeprecationWarning, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +132,9 @@ class StackOptions:
     def __post_init__(self, enable_provisioner: bool) -> None:
         """Convert whole numbers of any type to int. Raise `ValidationError` for what could not be deployed."""
         if enable_provisioner is not True:
-            warn_provisioner(stacklevel=4)
+            from ..v017.ignored import warn_provisioner
+
+            warn_provisioner()
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         stack_fields.check_values(given)
         for name, value in given.items():

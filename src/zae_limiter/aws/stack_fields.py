@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.names import USAGE_WINDOWS
+from ..core.validation import ValidationError, as_int
 from . import stack_iam
-from .limit import as_int
-from .names import USAGE_WINDOWS
-from .validation import ValidationError
 
 LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from .validation import ValidationError
+from ..core.validation import ValidationError
 
 _Options: TypeAlias = Any
 """`StackOptions`, which imports this module."""
