@@ -51,7 +51,6 @@ V017_HOOKS: dict[str, set[str]] = {
     "repository.builder": {"builder"},
     "repository.opening": {"ignored"},
     "repository.repository": {"ignored"},
-    "repository.stacks": {"ignored"},
     "sync.facade": {"ignored"},
     "sync.repository": {"ignored"},
 }

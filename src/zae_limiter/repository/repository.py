@@ -22,7 +22,7 @@ from .builder import RepositoryOptions
 from .configs import check_policy
 from .history import HistoryOperations
 from .manifest import ManifestOperations
-from .namespace_name import NamespaceName
+from .namespaces import NamespaceName
 from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:

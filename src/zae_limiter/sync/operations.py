@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.names import DEFAULT_RESOURCE
-from ..repository.unset import UNSET, Unset
+from ..core.validation import UNSET, Unset
 from ..runtime.blocking import run
 from .stacks import SyncStackOperations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..repository.backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE
 from ..repository.buckets import MAX_RECORDS
 from ..repository.builder import RepositoryOptions
-from ..repository.namespace_name import NamespaceName
+from ..repository.namespaces import NamespaceName
 from ..repository.repository import Repository
 from ..runtime.blocking import run
 from ..stores.bounded import MAX_CACHED_KEYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..repository.stacks import StackOperations
+from ..repository.opening import StackOperations
 from ..runtime.blocking import BlockingRuntime, run
 
 if TYPE_CHECKING:

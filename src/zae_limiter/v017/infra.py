@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..aws import package, template
-from ..repository.stacks import StackOperations
+from ..repository.opening import StackOperations
 from ..sync.stacks import SyncStackOperations
 
 if TYPE_CHECKING:
