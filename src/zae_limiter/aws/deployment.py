@@ -246,7 +246,7 @@ def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterI
 
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
-    template.check_options(_client_options(store, options).table, options)
+    options.check_stack_name(_client_options(store, options).table)
 
 
 def _client_options(store: Store, options: StackOptions | None) -> Options:
@@ -271,7 +271,7 @@ def read_options(aws: Aws, name: str, new: StackOptions | None = None) -> StackO
 
 def options_of(found: Stack) -> StackOptions:
     """Return the options that a stack was deployed with."""
-    return replace(template.decode_options(found.parameters), tags=found.user_tags)
+    return replace(StackOptions.from_parameters(found.parameters), tags=found.user_tags)
 
 
 @name_stack

@@ -347,10 +347,8 @@ def connect(shell: Shell) -> Aws:
 
 def _check_values(name: str, given: dict[str, Any]) -> None:
     """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
-    from ..aws.template import check_options
-
     try:
-        check_options(name, merge_options(StackOptions(), given))
+        merge_options(StackOptions(), given).check_stack_name(name)
     except ValidationError as error:
         if not isinstance(given.get(error.field), bool | None):
             raise

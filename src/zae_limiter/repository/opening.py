@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..core.reports import LimiterInfo
     from ..records.version import Deployed
     from ..runtime.port import Runtime
+    from ..stores.port import Store
 
 STACK = "ZAEL_STACK"
 """The environment variable with the name of the stack."""
@@ -62,6 +63,15 @@ def check_parallel_mode(mode: str) -> None:
         from ..v017 import ignored
 
         ignored.check_parallel_mode(mode)
+
+
+def check_deployable(store: Store, stack_options: StackOptions | None) -> None:
+    """Raise `ValidationError` if a stack with these options cannot be deployed for a store."""
+    if stack_options is not None:
+        from ..aws.deployment import check_store
+        from ..aws.stack_options import check_stack_options
+
+        check_store(store, check_stack_options(stack_options))
 
 
 class StackOperations(Operations):
@@ -164,11 +174,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
     async def _enter(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
         """Deploy the stack if there is no table, renew an older aggregator, and register the namespace."""
         flag("auto_update", auto_update)
-        if stack_options is not None:
-            from ..aws.deployment import check_store
-            from ..aws.stack_options import check_stack_options
-
-            check_store(self._backend.store, check_stack_options(stack_options))
+        check_deployable(self._backend.store, stack_options)
         async with self._closing_on_failure():
             if not await self._provision(stack_options, auto_update=auto_update):
                 await self.register_namespace(self._backend.namespace_name)

@@ -23,7 +23,7 @@ from .configs import check_policy
 from .history import HistoryOperations
 from .manifest import ManifestOperations
 from .namespaces import NamespaceName
-from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
+from .opening import OpeningOperations, check_deployable, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -93,8 +93,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
-        self._stack_options = stack_options
-        prepare = None if stack_options is None else self._deploy
+        prepare = None if stack_options is None else partial(self._deploy_stack, stack_options)
         limits = (config_cache_ttl, timeout, prepare, max_cached_keys, multiplier)
         self._backend = Backend(store, self._runtime(), namespace, *limits)
 
@@ -117,11 +116,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             return given
         region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
         store = open_store(where, blocking=self.is_blocking, clock=clock, region=region, endpoint_url=endpoint_url)
-        if stack_options is not None:
-            from ..aws.deployment import check_store
-            from ..aws.stack_options import check_stack_options
-
-            check_store(store, check_stack_options(stack_options))
+        check_deployable(store, stack_options)
         return store
 
     @classmethod
@@ -305,12 +300,6 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
         await self._backend.ns(await self._deadline())
-
-    async def _deploy(self) -> None:
-        from ..aws.deployment import deploy_store
-
-        assert self._stack_options is not None  # else nobody deploys
-        await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions; on DynamoDB also table and stack.
