@@ -215,14 +215,14 @@ def stamp(aws: Aws, name: str, options: StackOptions) -> None:
 def deploy_store(store: Store, options: StackOptions) -> Deployment:
     """Deploy the stack that ``store`` needs, under the store's own name and region."""
     told = _client_options(store, options)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         return deploy(aws, told.table, keep_guards(aws, told.table, options))
 
 
 def delete_store(store: Store) -> None:
     """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
     told = _client_options(store, None)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         delete(aws, told.table)
 
 
@@ -232,7 +232,7 @@ def renew_aggregator(store: Store) -> str:
     Raise `InfrastructureNotFoundError` if no stack of ours holds the table: the function of another one is not changed.
     """
     told = _client_options(store, None)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         if stack.find_living(aws, told.table) is None:
             raise InfrastructureNotFoundError(f"No stack of this version holds table {told.table!r} in {aws.region}.")
         return package.upload(aws, told.table)

@@ -84,7 +84,7 @@ def find_remains(store: Store, deployed: Deployed | None) -> Remains:
     stragglers = None if deployed is None else run(find_stragglers(store, deployed))
     options = store.client.options
     try:
-        with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
+        with Aws.of(options, hasty=True) as aws:
             old = find_old_stack(aws, options.table)
     except InfrastructureError:
         old = None
@@ -162,7 +162,7 @@ def upgrade(
         shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
         return 0
     options = store.client.options
-    with Aws(options.region, options.endpoint_url, options.profile) as aws:
+    with Aws.of(options) as aws:
         work = Upgrade(aws, store, shell.namespace)
         with show_upgrade(quiet=shell.as_json) as watch:
             plan = work.plan(force=force, lambda_only=lambda_only, watch=watch, release_stack=release_stack)
