@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..repository.opening import StackOperations
 from ..repository.repository import Repository
-from ..repository.stacks import StackOperations
 from ..runtime.blocking import BlockingRuntime
 from .limiter import RateLimiter
 

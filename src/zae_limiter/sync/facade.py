@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, overload
 
 from ..limiter.amounts import check_amounts, check_costs, check_on_error
 from ..limiter.blocking import BlockingRateLimiter
+from ..limiter.options import warn_stored_limits
 from ..limiter.sync_lease import SyncJointLease, SyncLease
-from ..repository.ignored import warn_ignored
 from ..runtime.blocking import run
+from .opening import SyncStackOperations
 from .operations import SyncEntityOperations, SyncHistoryOperations
 from .policies import SyncPolicyOperations
 from .repository import SyncRepository
-from .stacks import SyncStackOperations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..limiter.amounts import OnError
     from ..limiter.options import OnLost
     from ..limiter.queries import QueryOperations
     from ..observer import Observer
-    from ..repository.ignored import EarlierOptions
+    from ..repository.opening import StackOptions
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
 
 
 class SyncQueryOperations:
@@ -307,7 +307,7 @@ class SyncRateLimiter(
         {'rpm': 1, 'tpm': 1730}
         """
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_ignored({"use_stored_limits": use_stored_limits})
+            warn_stored_limits(use_stored_limits)
             costs = check_costs(resource, consume, also)
             kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.validation import UNSET
 from ..repository.buckets import MAX_RECORDS
-from ..repository.unset import UNSET
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.reports import BucketOperationResult, BucketState, Survey
     from ..core.usage import UsageSnapshot, UsageSummary
+    from ..core.validation import Unset
     from ..core.values import AuditEvent, Entity
     from ..repository.buckets import BucketOperations, SurveyOperations
     from ..repository.credits import CreditOperations
     from ..repository.entities import EntityOperations
     from ..repository.history import HistoryOperations
-    from ..repository.unset import Unset
 
 
 class SyncHistoryOperations:

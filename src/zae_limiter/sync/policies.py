@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.names import DEFAULT_RESOURCE
-from ..repository.unset import UNSET
+from ..core.validation import UNSET
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.limit import Limit
+    from ..core.validation import Unset
     from ..core.values import Access, OnUnavailable
     from ..repository.configs import ConfigOperations
     from ..repository.policies import PolicyOperations
-    from ..repository.unset import Unset
 
 
 class SyncConfigOperations:
@@ -137,6 +137,15 @@ class SyncConfigOperations:
         """
         return run(self._inner.resolve_limits(entity_id, resource))
 
+
+class SyncPolicyOperations(SyncConfigOperations):
+    """Set, get and clear switches and cascade policies.
+
+    Entity and resource > entity > resource; for a cascade then the entity's own ``cascade``.
+    """
+
+    _inner: PolicyOperations
+
     def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
         """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
 
@@ -179,21 +188,34 @@ class SyncConfigOperations:
         """
         run(self._inner.bypass_resource(resource, principal))
 
+    def clear_entity_disabled(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Remove the switch of an entity, for one ``resource`` or (None) the one for all; a less specific one decides.
+
+        ``principal`` says in the audit log who did it.
+        """
+        run(self._inner.clear_entity_disabled(entity_id, resource, principal))
+
+    def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
+        """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
+        run(self._inner.clear_resource_disabled(resource, principal))
+
+    def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
+        """Return the switch of an entity for one ``resource`` or (None) the one for all, not that in force.
+
+        True if it is disabled, False if enabled, ``"bypass"`` if bypassed, None without one.
+        """
+        return run(self._inner.get_entity_disabled(entity_id, resource))
+
+    def get_resource_disabled(self, resource: str) -> bool | str | None:
+        """Return the switch of a resource: True, False or ``"bypass"``; None without one."""
+        return run(self._inner.get_resource_disabled(resource))
+
     def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
         """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
 
         Switches of entities above it are theirs: they count for it where it cascades to them.
         """
         return run(self._inner.resolve_access(entity_id, resource))
-
-
-class SyncPolicyOperations(SyncConfigOperations):
-    """Set, get and clear cascade policies, clear switches.
-
-    Entity and resource > entity > resource > the entity's own ``cascade``.
-    """
-
-    _inner: PolicyOperations
 
     def set_entity_cascade(
         self, entity_id: str, cascade: bool, resource: str | None = None, principal: str | None = None
@@ -234,25 +256,3 @@ class SyncPolicyOperations(SyncConfigOperations):
     def resolve_cascade(self, entity_id: str, resource: str) -> bool:
         """Return whether an acquire of an entity charges its parent on a resource, by the most specific policy."""
         return run(self._inner.resolve_cascade(entity_id, resource))
-
-    def clear_entity_disabled(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Remove the switch of an entity, for one ``resource`` or (None) the one for all; a less specific one decides.
-
-        ``principal`` says in the audit log who did it.
-        """
-        run(self._inner.clear_entity_disabled(entity_id, resource, principal))
-
-    def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
-        """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
-        run(self._inner.clear_resource_disabled(resource, principal))
-
-    def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
-        """Return the switch of an entity for one ``resource`` or (None) the one for all, not that in force.
-
-        True if it is disabled, False if enabled, ``"bypass"`` if bypassed, None without one.
-        """
-        return run(self._inner.get_entity_disabled(entity_id, resource))
-
-    def get_resource_disabled(self, resource: str) -> bool | str | None:
-        """Return the switch of a resource: True, False or ``"bypass"``; None without one."""
-        return run(self._inner.get_resource_disabled(resource))

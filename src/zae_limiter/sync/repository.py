@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 from ..limiter.blocking import BlockingRepository
 from ..repository.backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE
 from ..repository.builder import RepositoryOptions
-from ..repository.namespace_name import NamespaceName
+from ..repository.namespaces import NamespaceName
 from ..runtime.blocking import run
 from ..stores.bounded import MAX_CACHED_KEYS
+from .opening import SyncStackOperations
 from .operations import SyncEntityOperations, SyncHistoryOperations, SyncSurveyOperations
 from .policies import SyncConfigOperations, SyncPolicyOperations
-from .stacks import SyncStackOperations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, ClassVar, Self, Unpack
 
+    from ..aws.stack_options import StackOptions
     from ..clock import Clock
     from ..core.reports import BackendStats, CacheStats, Status
-    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, Namespace
     from ..manifest.states import Change, Manifest, Plan, Stored
-    from ..repository.ignored import IgnoredByConstructor, IgnoredOptions
     from ..repository.manifest import ManifestOperations
     from ..repository.namespaces import NamespaceOperations
     from ..stores.port import Store
+    from ..v017.ignored import IgnoredByConstructor, IgnoredOptions
 
 
 class SyncNamespaceOperations:

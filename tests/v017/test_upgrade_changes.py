@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.aws import old_tables
-from tests.aws.old_layouts import upgrade
-from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
-from tests.aws.test_upgrade_cli import answer, shell
-from zae_limiter.aws.upgrade.changes import MOST_KEYS, ChangeLog
-from zae_limiter.aws.upgrade.moves import Move, Old
+from tests.v017 import old_tables
+from tests.v017.old_layouts import upgrade
+from tests.v017.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
+from tests.v017.test_upgrade_cli import answer, shell
 from zae_limiter.records.algebra import Key, Write
+from zae_limiter.v017.upgrade.changes import MOST_KEYS, ChangeLog
+from zae_limiter.v017.upgrade.moves import Move, Old
 
 PREFIX = f"{OTHER}/"
 QUOTA = {"l_tpy_cp": 100, "l_tpy_ra": 0, "l_tpy_rp": 1}

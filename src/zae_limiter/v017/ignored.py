@@ -1,4 +1,4 @@
-"""Options of earlier versions that have no effect here: a program that passes them runs, and is told why."""
+"""Options of 0.17 that have no effect here: a program that passes them runs, and a warning says why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import ValidationError
+from ..core.urls import show_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,7 @@ class IgnoredByConstructor(IgnoredOptions, total=False):
 
 
 class EarlierOptions(TypedDict, total=False):
-    """Options of a limiter of earlier versions: another name of ``on_unavailable``, and those without effect."""
+    """Options of a limiter of 0.17: another name of ``on_unavailable``, and those without effect."""
 
     failure_mode: OnUnavailable | str
     auto_update: bool
@@ -45,8 +46,10 @@ _REASONS: Mapping[str, tuple[object, str]] = {
     "strict_version": (True, "versions are always checked"),
     "skip_version_check": (False, "versions are always checked"),
     "use_stored_limits": (False, "stored limits are used wherever limits= is not given"),
+    "enable_provisioner": (True, "a stack has no provisioner; `zae-limiter limits apply` applies limits files"),
 }
 """By option: the value that asks for what happens anyway, and why another one has no effect."""
+_PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 
 
 def warn_ignored(given: Mapping[str, object], known: type | None = None) -> None:
@@ -62,6 +65,18 @@ def warn_ignored(given: Mapping[str, object], known: type | None = None) -> None
 def warn_deprecated(message: str) -> None:
     """Warn the code that has called this package."""
     warnings.warn(message, DeprecationWarning, stacklevel=_caller_level())
+
+
+def warn_provisioner() -> None:
+    """Warn that the stack has no provisioner, whatever was asked for."""
+    warn_deprecated(f"enable_provisioner has no effect: {_REASONS['enable_provisioner'][1]}.")
+
+
+def check_parallel_mode(mode: str) -> None:
+    """Raise `ValidationError` if ``mode`` is not a parallel mode of 0.17. None of them has an effect here."""
+    if mode not in _PARALLEL_MODES:
+        reason = f"must be one of {', '.join(_PARALLEL_MODES)}; none has an effect"
+        raise ValidationError("parallel_mode", show_url(mode), reason)
 
 
 def read_earlier(given: EarlierOptions, on_unavailable: OnUnavailable | str | None) -> OnUnavailable | str | None:

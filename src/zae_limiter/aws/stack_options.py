@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import InitVar, dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from . import names, stack_fields, stack_iam
-from .limit import as_int
-from .validation import ValidationError
+from ..core import names
+from ..core.validation import ValidationError, as_int
+from .stack_fields import BOUNDARY, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS, TRUSTED, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
+"""What the two parameters of a name format begin with, and the longest name that IAM allows."""
+
 _NAME_PART = re.compile(r"[a-z][a-z0-9-]*")
+_IN_IAM_NAMES = re.compile(r"[A-Za-z0-9_+=,.@-]*\Z")
 _FUNCTION_MAX = 64
 """The longest name of a Lambda function."""
+_COMPONENT_MAX = 8
+"""No role or policy of a stack will ever be called by a longer word than this."""
+_REGION_MAX = 15
+"""No region has a longer name than this."""
 
 
 def function_name(stack_name: str) -> str:
@@ -31,12 +38,6 @@ def check_stack_options(given: object) -> StackOptions:
     if not isinstance(given, StackOptions):
         raise ValidationError("stack_options", given, "must be StackOptions(...)")
     return given
-
-
-def warn_provisioner(stacklevel: int) -> None:
-    """Warn that the stack has no provisioner; ``stacklevel`` is as `warnings.warn` counts it."""
-    reason = "a stack has no provisioner; `zae-limiter limits apply` applies limits files"
-    warnings.warn(f"enable_provisioner has no effect: {reason}.", DeprecationWarning, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +140,19 @@ class StackOptions:
     def __post_init__(self, enable_provisioner: bool) -> None:
         """Convert whole numbers of any type to int. Raise `ValidationError` for what could not be deployed."""
         if enable_provisioner is not True:
-            warn_provisioner(stacklevel=4)
+            from ..v017.ignored import warn_provisioner
+
+            warn_provisioner()
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        stack_fields.check_values(given)
+        check_values(given)
         for name, value in given.items():
             number = as_int(value)
             if number is not None:
                 object.__setattr__(self, name, number)
-        stack_iam.check(self)
+        for field in FORMATS:
+            _check_format(field, given[field])
+        self._check_created()
+        self._check_trust()
         self._check_code()
 
     def check_stack_name(self, stack_name: str) -> None:
@@ -160,7 +166,7 @@ class StackOptions:
                 f"has {len(stack_name)} characters, at most {most} are allowed with an aggregator, whose function is "
                 "named after it; shorten it, or set enable_aggregator=False (--no-aggregator)",
             )
-        stack_iam.check_lengths(stack_name, self)
+        self._check_lengths(stack_name)
 
     def get_role_name(self, stack_name: str, component: str, region: str | None = None) -> str:
         """Return the name of a role of a stack.
@@ -170,7 +176,7 @@ class StackOptions:
             component: Which role: ``aggr``, ``app``, ``admin``, ``read`` or ``app-oidc``.
             region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
         """
-        return self._make_name(self.role_name_format, stack_name, component, region)
+        return self._name(self.role_name_format, stack_name, component, region)
 
     def get_policy_name(self, stack_name: str, component: str, region: str | None = None) -> str:
         """Return the name of a policy of a stack.
@@ -180,7 +186,7 @@ class StackOptions:
             component: Which policy: ``acq``, ``full``, ``read``, ``ns-acq``, ``ns-full`` or ``ns-read``.
             region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
         """
-        return self._make_name(self.policy_name_format, stack_name, component, region)
+        return self._name(self.policy_name_format, stack_name, component, region)
 
     def to_parameters(self, stack_name: str | None = None) -> dict[str, str]:
         """Return the parameters of the template, for other deployment tools. The tags are not among them.
@@ -191,16 +197,39 @@ class StackOptions:
         if stack_name is not None:
             self.check_stack_name(stack_name)
         found: dict[str, str] = {
-            parameter: stack_fields.CODECS[option][0](getattr(self, option))
-            for option, parameter in stack_fields.PARAMETERS.items()
+            parameter: CODECS[option][0](getattr(self, option)) for option, parameter in PARAMETERS.items()
         }
-        for option, (start, _) in stack_iam.FORMATS.items():
-            found[f"{start}Prefix"], found[f"{start}Suffix"] = stack_iam.split_format(getattr(self, option))
-        found |= stack_fields.encode_boundary(self.permission_boundary)
-        threshold = self.lambda_timeout * self.lambda_duration_threshold_pct * stack_fields.MS_PER_PERCENT
-        return found | {stack_fields.DURATION_THRESHOLD: str(threshold)}
+        for option, (start, _) in FORMATS.items():
+            found[f"{start}Prefix"], found[f"{start}Suffix"] = _split_format(getattr(self, option))
+        boundary = self.permission_boundary or ""
+        found |= dict(zip(BOUNDARY, (boundary, "") if boundary.startswith("arn:") else ("", boundary), strict=True))
+        threshold = self.lambda_timeout * self.lambda_duration_threshold_pct * MS_PER_PERCENT
+        return found | {DURATION_THRESHOLD: str(threshold)}
 
-    def _make_name(self, format: str | None, stack_name: str, component: str, region: str | None) -> str:
+    @classmethod
+    def from_parameters(cls, parameters: Mapping[str, str]) -> StackOptions:
+        """Return the options that the parameters of a stack say, without the tags.
+
+        A parameter that a stack lacks, because an older template made it, has its default. A stack whose template did
+        not know ``RegionInIamNames`` has names without it, and keeps them: other names would be other roles.
+        """
+        parameters = {"RegionInIamNames": "false", **parameters}
+        given: dict[str, Any] = {
+            option: CODECS[option][1](parameters[parameter])
+            for option, parameter in PARAMETERS.items()
+            if parameter in parameters
+        }
+        for option, (start, _) in FORMATS.items():
+            format = f"{parameters.get(f'{start}Prefix', '')}{{}}{parameters.get(f'{start}Suffix', '')}"
+            given[option] = None if format == "{}" else format
+        given["permission_boundary"] = next(filter(None, map(parameters.get, BOUNDARY)), None)
+        if DURATION_THRESHOLD in parameters:
+            timeout = given.get("lambda_timeout", cls().lambda_timeout)
+            percent = int(parameters[DURATION_THRESHOLD]) // (timeout * MS_PER_PERCENT)
+            given["lambda_duration_threshold_pct"] = min(100, max(1, percent))  # other tools set any
+        return cls(**given)
+
+    def _name(self, format: str | None, stack_name: str, component: str, region: str | None) -> str:
         if self.region_in_iam_names is False:
             region = None
         elif region is None:
@@ -211,7 +240,7 @@ class StackOptions:
                 raise ValidationError(
                     field, value, "must be lower-case letters, digits and hyphens, e.g. app, eu-west-1"
                 )
-        return stack_iam.make_name(format, names.stack(stack_name, "stack_name"), component, region)
+        return _make_name(format, names.stack(stack_name, "stack_name"), component, region)
 
     def _check_code(self) -> None:
         """Check that a package in S3 is named completely or not at all."""
@@ -221,6 +250,73 @@ class StackOptions:
             raise ValidationError(
                 missing[0], None, "code from S3 needs code_s3_bucket and code_s3_key (--code-s3-bucket, --code-s3-key)"
             )
+
+    def _check_created(self) -> None:
+        """Check that what needs a role of the stack gets one."""
+        if self.create_iam:
+            return
+        if self.create_iam_roles:
+            reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
+            raise ValidationError("create_iam_roles", True, reason)
+        if self.enable_aggregator and self.aggregator_role_arn is None:
+            raise ValidationError(
+                "aggregator_role_arn",
+                None,
+                "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
+                "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
+            )
+
+    def _check_trust(self) -> None:
+        """Check who may assume the roles."""
+        trust, subject = self.app_role_trust, self.oidc_subject
+        words = trust.split(",") if isinstance(trust, str) else []
+        if trust is not None and (not words or not set(words) <= set(TRUSTED) or len(set(words)) < len(words)):
+            reason = f'must be some of {", ".join(TRUSTED)}, each once: e.g. "ecs,lambda"'
+            raise ValidationError("app_role_trust", trust, reason)
+        if (self.oidc_provider_arn is None) != (subject is None):
+            missing = "oidc_subject" if subject is None else "oidc_provider_arn"
+            reason = (
+                "is needed with its counterpart: set both oidc_provider_arn (--oidc-provider-arn) and oidc_subject "
+            )
+            raise ValidationError(missing, None, f"{reason}(--oidc-subject), or neither")
+        if (trust or subject or self.require_mfa) and not self.create_iam_roles:
+            reason = "must be True (--create-iam-roles) for app_role_trust, oidc_subject and require_mfa"
+            raise ValidationError("create_iam_roles", False, f"{reason}; set it, or drop these")
+
+    def _check_lengths(self, stack_name: str) -> None:
+        """Check that names of roles and policies of the stack are not too long for IAM."""
+        region = "r" * _REGION_MAX if self.region_in_iam_names else None
+        without = ", or set region_in_iam_names=False (--no-region-in-iam-names)" if region else ""
+        for field, (_, most) in FORMATS.items():
+            format = getattr(self, field)
+            longest = len(_make_name(format, stack_name, "c" * _COMPONENT_MAX, region))
+            if longest <= most or not self.create_iam:
+                continue
+            if format is None:
+                room = f"at most {len(stack_name) + most - longest} are allowed while role names hold the region"
+                reason = f"has {len(stack_name)} characters, {room}; shorten it{without}"
+                raise ValidationError("name", stack_name, reason)
+            reason = f"makes names of up to {longest} characters, IAM allows {most}"
+            raise ValidationError(field, format, f"{reason}; shorten it or the name of the stack{without}")
+
+
+def _check_format(field: str, format: object) -> None:
+    if format is not None and (not isinstance(format, str) or format.count("{}") != 1):
+        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
+    if not _IN_IAM_NAMES.match("".join(_split_format(format))):
+        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
+
+
+def _split_format(format: str | None) -> tuple[str, str]:
+    """Return what a name format puts before and after a name."""
+    prefix, _, suffix = (format or "{}").partition("{}")
+    return prefix, suffix
+
+
+def _make_name(format: str | None, stack_name: str, component: str, region: str | None) -> str:
+    """Return the name of a role or policy as the template makes it; ``region`` is None if names do not hold it."""
+    prefix, suffix = _split_format(format)
+    return f"{prefix}{stack_name}-{component}{'' if region is None else f'-{region}'}{suffix}"
 
 
 PRODUCTION = StackOptions(pitr_recovery_days=35, enable_deletion_protection=True)

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.aws import old_tables
-from tests.aws.old_layouts import LIMITS, check_balances, pool, upgrade
-from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
 from tests.support.aws.strict import complaints
+from tests.v017 import old_tables
+from tests.v017.old_layouts import LIMITS, check_balances, pool, upgrade
+from tests.v017.old_tables import NOW, OTHER, Item, OldTable, Pool, old_table
 from zae_limiter import IncompatibleSchemaError, InfrastructureError, Limit
-from zae_limiter.aws.upgrade.runner import Runner
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import ServiceError
 from zae_limiter.stores.dynamodb.table import check_existing, missing_steps, plan_changes, reshape, table_definition
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
+from zae_limiter.v017.upgrade.runner import Runner
 
 
 def test_a_bucket_in_shards_becomes_one_with_what_they_have_together() -> None:

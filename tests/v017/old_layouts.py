@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.aws import old_tables
-from tests.aws.old_tables import NOW, OTHER, Item, OldTable, Pool
+from tests.v017 import old_tables
+from tests.v017.old_tables import NOW, OTHER, Item, OldTable, Pool
 from zae_limiter import BucketState, Limit, OnUnavailable
-from zae_limiter.aws.upgrade.runner import MoveReport, Runner
 from zae_limiter.core.bucket import Rule, level
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRepository
+from zae_limiter.v017.upgrade.runner import MoveReport, Runner
 
 SECOND = 1000
 SLOW = (7_000, 86_400_000)

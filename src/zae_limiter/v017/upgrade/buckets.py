@@ -24,7 +24,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core import names
-from ...core.bucket import MILLI, Rule, between, level as level_at
+from ...core.production import MILLI, Rule
 from ...records import keys, pressure
 from ...records.algebra import TTL
 from ...records.bucket import stored_names, stored_rule, whole_rule
@@ -213,7 +213,7 @@ def _read_quota(old: Old, name: str) -> Holding:
     whole, share = whole_rule(fields, name), stored_rule(fields, name, keys.parse_bucket_pk(old.key.pk).shard_id)
     if whole is None or share is None:
         raise ValueError(f"{name} is not complete")
-    held = level_at(share, whole_number(fields, attribute(name, "tk")), whole_number(fields, ANCHOR), used)
+    held = share.level(whole_number(fields, attribute(name, "tk")), whole_number(fields, ANCHOR), used)
     return Holding(name, whole, held, used, whole_number(fields, attribute(name, "tc"), default=0), is_level=True)
 
 
@@ -274,7 +274,7 @@ def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
         rule = stored_rule(old, name)
         if rule is None:
             continue
-        held = level_at(rule, old[attribute(name, "tk")], old[ANCHOR], now_ms)
+        held = rule.level(old[attribute(name, "tk")], old[ANCHOR], now_ms)
         if stored_rule(current, name) is None:
             new |= _limit_attributes(old, current, name, held, now_ms)
         elif held < rule.capacity:
@@ -291,7 +291,7 @@ def _limit_attributes(old: Image, current: Image, name: str, held: int, now_ms: 
     """Return the attributes of a limit that only the old bucket has, relative to the present anchor."""
     rule = stored_rule({**old, SHARDS: current.get(SHARDS, 1)}, name)
     assert rule is not None  # the old bucket has it
-    tokens = min(held, rule.capacity) - between(rule, current[ANCHOR], now_ms)
+    tokens = min(held, rule.capacity) - rule.produced_between(current[ANCHOR], now_ms)
     stored = (attribute(name, field) for field in ("cp", "ra", "rp", "ca", "ws"))
     same = {attr: old[attr] for attr in stored if attr in old}
     return {**same, attribute(name, "tc"): 0, attribute(name, "tk"): tokens}

@@ -11,9 +11,9 @@ from ..limiter.blocking import BlockingStackOperations
 from ..runtime.blocking import run
 
 if TYPE_CHECKING:
+    from ..aws.stack_options import StackOptions
     from ..core.reports import LimiterInfo
-    from ..core.stack_options import StackOptions
-    from ..repository.stacks import StackOperations
+    from ..repository.opening import StackOperations
 
 
 class SyncStackOperations:

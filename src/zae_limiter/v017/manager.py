@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ..aws import deployment, package, stack
+from ..aws.calls import Aws
+from ..aws.stack_options import check_stack_options
+from ..aws.template import function_name as aggregator_name
 from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, ValidationError
-from ..core.stack_options import check_stack_options
-from . import deployment, package, stack
-from .calls import Aws
-from .template import function_name as aggregator_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..core.stack_options import StackOptions
+    from ..aws.stack_options import StackOptions
 
 T = TypeVar("T")
 

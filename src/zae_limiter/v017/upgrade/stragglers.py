@@ -59,6 +59,10 @@ class Stragglers(NamedTuple):
     records: int = 0
     examples: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return both for JSON."""
+        return {"records": self.records, "examples": list(self.examples)}
+
 
 def join_resources(resources: Iterable[str], before: str | None) -> str | None:
     """Return the resources to remember as one text, with those remembered before; None if there are none."""

@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from . import stack_iam
-from .limit import as_int
-from .names import USAGE_WINDOWS
-from .validation import ValidationError
+from ..core.names import USAGE_WINDOWS
+from ..core.validation import ValidationError, as_int
 
 LOG_RETENTION_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
@@ -81,11 +79,36 @@ _TEXTS = {
     "code_s3_bucket": (re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z"), "the name of a bucket, such as my-bucket"),
     "code_s3_key": (re.compile(r"[^/][^\x00-\x1f]{0,1023}\Z"), "the key of the package, such as lambda/aggregator.zip"),
     "code_s3_version": (re.compile(r"[\x21-\x7e]{1,1024}\Z"), "the version id of the package's object"),
+    "oidc_subject": (
+        re.compile(r"system:serviceaccount:[a-z0-9*?-]{1,63}:[a-z0-9.*?-]{1,253}\Z"),
+        "the name of service accounts, such as system:serviceaccount:default:my-app",
+    ),
+    "policy_namespace_id": (
+        re.compile(r"[A-Za-z0-9_-]{2,64}\Z"),
+        "the id of a namespace, as `zae-limiter namespace show` prints it; it is not the name",
+    ),
 }
 """Optional texts: what they match, and what to write."""
 
 _MOST_TAGS = 47
 _IN_TAGS = re.compile(r"[\w .:/=+@-]+\Z")
+
+TRUSTED = {
+    "ecs": "ecs-tasks.amazonaws.com",
+    "lambda": "lambda.amazonaws.com",
+    "ec2": "ec2.amazonaws.com",
+    "eks": "pods.eks.amazonaws.com",
+}
+"""The principals of the services that assume a role for what they run."""
+_WORDS = {service: word for word, service in TRUSTED.items()}
+_BY_TAG = "${aws:PrincipalTag/zael_namespace_id}"
+"""The policy variable that stands for the caller's namespace."""
+
+
+def _translate(words: str | None, names: Mapping[str, str]) -> str:
+    """Return a list with other names, separated by commas; those that are not known stay as they are."""
+    return ",".join(names.get(word, word) for word in words.split(",")) if words else ""
+
 
 _NUMBER = (str, int)
 _OPTIONAL_NUMBER = (lambda number: str(number or 0), lambda text: int(text) or None)
@@ -96,19 +119,20 @@ CODECS: dict[str, Any] = {
     **dict.fromkeys(_OPTIONAL_NUMBERS, _OPTIONAL_NUMBER),
     **dict.fromkeys(FLAGS, _FLAG),
     "enable_deletion_protection": (_FLAG[0], lambda text: text != "false"),
-    **dict.fromkeys((*_TEXTS, "oidc_subject"), _OPTIONAL),
+    **dict.fromkeys(_TEXTS, _OPTIONAL),
     "region_in_iam_names": (
         lambda value: "false" if value is False else "true",
         lambda text: None if text == "true" else False,
     ),
-    "policy_namespace_id": (stack_iam.encode_namespace, stack_iam.decode_namespace),
-    "app_role_trust": (stack_iam.encode_trust, stack_iam.decode_trust),
+    "policy_namespace_id": (lambda value: value or _BY_TAG, lambda text: None if text == _BY_TAG else text),
+    "app_role_trust": (lambda words: _translate(words, TRUSTED), lambda text: _translate(text, _WORDS) or None),
     **dict.fromkeys(("snapshot_windows", *CHOICES), (str, str)),
 }
 """How the text of a parameter is made of an option, and the option of the text."""
 PARAMETERS = {name: name.title().replace("_", "") for name in CODECS if name != "lambda_duration_threshold_pct"}
 """The parameter of each option that has one to itself."""
-BOUNDARY_NAME = "PermissionBoundaryName"
+BOUNDARY = (PARAMETERS["permission_boundary"], "PermissionBoundaryName")
+"""The two parameters of a permission boundary, which is an ARN or a name."""
 DURATION_THRESHOLD = "LambdaDurationThreshold"
 MS_PER_PERCENT = 10
 """One per cent of a second in milliseconds."""
@@ -124,6 +148,8 @@ def check_values(given: Mapping[str, object]) -> None:
         if number is None or not least <= number <= most:
             none = "; None (0 on the command line) for none" if field in _OPTIONAL_NUMBERS else ""
             raise ValidationError(field, given[field], f"must be a whole number from {least} to {most}{none}")
+    if given["region_in_iam_names"] not in (None, True, False):
+        raise ValidationError("region_in_iam_names", given["region_in_iam_names"], "must be True, False or None")
     for field, choices in CHOICES.items():
         if given[field] not in choices:
             raise ValidationError(field, given[field], f"must be {' or '.join(choices)}")
@@ -134,13 +160,6 @@ def check_values(given: Mapping[str, object]) -> None:
     _check_log_retention(given["log_retention_days"])
     _check_windows(given["snapshot_windows"])
     _check_tags(given["tags"])
-
-
-def encode_boundary(boundary: str | None) -> dict[str, str]:
-    """Return the two parameters of a permission boundary, which is an ARN or a name."""
-    text = boundary or ""
-    arn, name = (text, "") if text.startswith("arn:") else ("", text)
-    return {PARAMETERS["permission_boundary"]: arn, BOUNDARY_NAME: name}
 
 
 def _check_log_retention(value: object) -> None:

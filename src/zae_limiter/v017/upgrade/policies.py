@@ -22,14 +22,14 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.bucket import MILLI, Rule
 from ...core.limit import Limit
-from ...core.resets import merge_resets
+from ...core.production import MILLI, Rule
 from ...core.schedule import ScheduleEntry
 from ...core.values import Access
 from ...records import config
 from ...records.credits import MAX_LOT
 from ...records.lots import lot_attribute
+from ..limits_file import merge_resets
 from .moves import whole_number
 
 if TYPE_CHECKING:
@@ -119,35 +119,19 @@ def _read_limit(name: str, fields: Image, prefix: str, reset: str | None, schedu
 
 def convert_limit(old: OldLimit) -> Limit:
     """Return the limit with the same meaning. Raise `ValueError` if there is none."""
-    if old.schedule is not None:
-        return convert_schedule(old)
-    if old.reset is not None:
-        return convert_quota(old)
+    if old.schedule is not None:  # other numbers at certain times
+        entries = []
+        for text in _read_entries(old.schedule):
+            cron, numbers = read_entry(text)
+            scale = numbers["s"] / _SCALE if "s" in numbers else None
+            entries.append(ScheduleEntry(cron, old.zone, scale, *(numbers.get(letter) for letter in "cap")))
+        return convert_limit(old._replace(schedule=None)).with_schedule(entries)
+    if old.reset is not None:  # back whenever an expression begins to match
+        cron = merge_resets([read_entry(text)[0] for text in _read_entries(old.reset)])
+        return Limit.quota(old.name, old.capacity, cron=cron, tz=old.zone, soft=old.soft)
     if old.reset_after is not None:
-        return convert_window(old)
+        return Limit.quota(old.name, old.capacity, reset_after=timedelta(seconds=old.reset_after), soft=old.soft)
     return Limit(old.name, old.capacity, old.amount, old.period, soft=old.soft)
-
-
-def convert_quota(old: OldLimit) -> Limit:
-    """Return a quota that is back whenever a cron expression begins to match."""
-    cron = merge_resets([read_entry(text)[0] for text in _read_entries(old.reset)])
-    return Limit.quota(old.name, old.capacity, cron=cron, tz=old.zone, soft=old.soft)
-
-
-def convert_window(old: OldLimit) -> Limit:
-    """Return a quota whose window begins with its first use."""
-    assert old.reset_after is not None  # it is one of these
-    return Limit.quota(old.name, old.capacity, reset_after=timedelta(seconds=old.reset_after), soft=old.soft)
-
-
-def convert_schedule(old: OldLimit) -> Limit:
-    """Return a limit with other numbers at certain times."""
-    entries = []
-    for text in _read_entries(old.schedule):
-        cron, numbers = read_entry(text)
-        scale = numbers["s"] / _SCALE if "s" in numbers else None
-        entries.append(ScheduleEntry(cron, old.zone, scale, *(numbers.get(letter) for letter in "cap")))
-    return convert_limit(old._replace(schedule=None)).with_schedule(entries)
 
 
 def convert_rule(old: OldLimit, window_start_ms: int | None, instant_ms: int) -> Rule:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.aws import old_tables
-from tests.aws.old_tables import OldTable
 from tests.aws.stacks import aws, named
-from tests.aws.test_upgrade_cli import answer, shell
+from tests.v017 import old_tables
+from tests.v017.old_tables import OldTable
+from tests.v017.test_upgrade_cli import answer, shell
 from zae_limiter import AccessDeniedError, InfrastructureNotFoundError, StackOperationError
 from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.calls import Aws
 from zae_limiter.aws.events import Journal
-from zae_limiter.aws.old_stack import find_old_stack, retain_data
 from zae_limiter.aws.template import function_name
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.runtime.blocking import run
+from zae_limiter.v017.old_stack import find_old_stack, retain_data
 
 TEMPLATE = """
 Parameters:

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.aws import old_tables
-from tests.aws.old_layouts import LAYOUTS, check_everything, fill, old_pools, per_limit, upgrade
-from tests.aws.old_tables import NOW, OTHER, Item, OldTable, old_table
+from tests.v017 import old_tables
+from tests.v017.old_layouts import LAYOUTS, check_everything, fill, old_pools, per_limit, upgrade
+from tests.v017.old_tables import NOW, OTHER, Item, OldTable, old_table
 from zae_limiter import VersionMismatchError
-from zae_limiter.aws.upgrade.runner import Runner
 from zae_limiter.records import version
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
+from zae_limiter.v017.upgrade.runner import Runner
 
 layouts = pytest.mark.parametrize("items", LAYOUTS.values(), ids=LAYOUTS)
 

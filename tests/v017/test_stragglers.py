@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.aws import old_tables
-from tests.aws.old_tables import OldTable, old_table
-from tests.aws.test_upgrade_cli import answer, shell
 from tests.support.aws import engine
+from tests.v017 import old_tables
+from tests.v017.old_tables import OldTable, old_table
+from tests.v017.test_upgrade_cli import answer, shell
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.aws.upgrade.stragglers import MOST_RESOURCES, join_resources
 from zae_limiter.records import keys, version
 from zae_limiter.records.algebra import Key, Write
 from zae_limiter.runtime.blocking import run
+from zae_limiter.v017.upgrade.stragglers import MOST_RESOURCES, join_resources
 
 YEARS = 10**11
 """A refill period in ms during which nothing comes back."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.aws import old_tables
-from tests.aws.old_layouts import LAYOUTS
-from tests.aws.old_tables import NOW, OTHER, Item, Pool
 from tests.support.charges import charge
+from tests.v017 import old_tables
+from tests.v017.old_layouts import LAYOUTS
+from tests.v017.old_tables import NOW, OTHER, Item, Pool
 from zae_limiter import Limit
-from zae_limiter.aws.upgrade.buckets import merge_shards
-from zae_limiter.aws.upgrade.moves import (
+from zae_limiter.core.bucket import level
+from zae_limiter.records import bucket, keys
+from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
+from zae_limiter.records.config import decode as decode_config
+from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.v017.upgrade.buckets import merge_shards
+from zae_limiter.v017.upgrade.moves import (
     Move,
     Old,
     RejectedRecord,
@@ -20,12 +25,7 @@ from zae_limiter.aws.upgrade.moves import (
     split_batches,
     unchanged_guards,
 )
-from zae_limiter.aws.upgrade.partition import Partition, PartitionKey
-from zae_limiter.core.bucket import level
-from zae_limiter.records import bucket, keys
-from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
-from zae_limiter.records.config import decode as decode_config
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.v017.upgrade.partition import Partition, PartitionKey
 from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from tests.aws.old_tables import NOW, OTHER, Item
-from tests.aws.test_upgrade_layouts import carried_out, convert
+from tests.v017.old_tables import NOW, OTHER, Item
+from tests.v017.test_upgrade_layouts import carried_out, convert
 from zae_limiter import CorruptRecordError, Limit, ScheduleEntry
-from zae_limiter.aws.upgrade.buckets import merge_shards
-from zae_limiter.aws.upgrade.moves import Old, RejectedRecord
-from zae_limiter.aws.upgrade.partition import PRESENT, Partition, PartitionKey
-from zae_limiter.aws.upgrade.policies import convert_credit, is_present_config
 from zae_limiter.core.bucket import Rule, level
 from zae_limiter.core.cron import parse_cron
-from zae_limiter.core.resets import find_edges, merge_crons
 from zae_limiter.core.values import Access
 from zae_limiter.records import config, keys, once
 from zae_limiter.records.algebra import Image, Key, apply_write
 from zae_limiter.records.bucket import inspect, stored_rule
+from zae_limiter.v017.limits_file import find_edges, merge_crons
+from zae_limiter.v017.upgrade.buckets import merge_shards
+from zae_limiter.v017.upgrade.moves import Old, RejectedRecord
+from zae_limiter.v017.upgrade.partition import PRESENT, Partition, PartitionKey
+from zae_limiter.v017.upgrade.policies import convert_credit, is_present_config
 
 RESOURCE = Key(f"{OTHER}/RESOURCE#gpt-4", "#CONFIG")
 INDEX = {"GSI4PK": OTHER, "GSI4SK": RESOURCE.pk}

@@ -18,7 +18,7 @@ from tests.support.aws import engine
 from tests.support.paths import ROOT
 from zae_limiter import SyncRepository
 from zae_limiter.cli.app import root
-from zae_limiter.cli.old_names import Renamed
+from zae_limiter.v017.commands import OLD, RENAMED, list_old_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,13 +285,18 @@ def test_what_has_no_effect_is_said(aws: dict[str, str]) -> None:
 
 def test_the_page_about_017_names_options_that_exist() -> None:
     page = (ROOT / "docs" / "migrating-from-0.17.md").read_text(encoding="utf-8")
-    known: set[str] = set()
+    known = {name for path in OLD for name in list_old_names(path)}
     for param in (param for command in LEAVES.values() for param in command.params):
         known.update(param.opts, param.secondary_opts)
-        if isinstance(param, Renamed):
-            known.update(param.old, param.old_off)
     assert {"--none", "--no-tracing"} <= known
     assert set(re.findall(r"(?<!-)--[a-z][a-z0-9-]+", page)) <= known
+
+
+def test_the_old_names_are_of_commands_and_parameters_that_exist() -> None:
+    commands = {" ".join(path): command for path, command in LEAVES.items()}
+    commands |= {old: commands[f"{old.rpartition(' ')[0]} {new}"] for old, new in RENAMED.items()}
+    for path, old in OLD.items():
+        assert old.names.keys() <= {param.name for param in commands[path].params}, path
 
 
 def test_old_names_are_in_no_help_and_no_completion() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.aws import old_tables
-from tests.aws.old_tables import NOW, OldTable, old_table
 from tests.cli.terminal import run
 from tests.support.aws import engine
+from tests.v017 import old_tables
+from tests.v017.old_tables import NOW, OldTable, old_table
 from zae_limiter import StackOptions, __version__
 from zae_limiter.aws import deployment, stack
 from zae_limiter.aws.calls import Aws

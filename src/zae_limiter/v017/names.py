@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import new_class
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from .core.values import OnUnavailable
-from .repository.cache import ConfigCache as SyncConfigCache
-from .repository.repository import Repository
-from .sync import SyncRepository
+from ..core.values import OnUnavailable
+from ..repository.cache import ConfigCache as SyncConfigCache
+from ..repository.repository import Repository
+from ..sync import SyncRepository
 
 __all__ = [
     "ConfigSource",

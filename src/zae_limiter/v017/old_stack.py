@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..aws import stack
+from ..aws.events import Journal
 from ..core.errors import AccessDeniedError, StackOperationError
-from . import stack
-from .events import Journal
 
 if TYPE_CHECKING:
-    from .calls import Aws
-    from .stack import FollowOptions, Stack
+    from ..aws.calls import Aws
+    from ..aws.stack import FollowOptions, Stack
 
 _MAPPING = "AWS::Lambda::EventSourceMapping"
 _STOPPED = ("Disabled", "Disabling", "Deleting")
