@@ -19,7 +19,7 @@ from hypothesis import given, strategies as st
 
 from tests.conformance.policies import alert_events
 from tests.support.acquiring import granted, take
-from tests.support.charges import create, draw, migrate
+from tests.support.charges import create, draw, written
 from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from zae_limiter import (
@@ -34,10 +34,12 @@ from zae_limiter import (
 )
 from zae_limiter.cli.arguments import parse_limit, spell_limit
 from zae_limiter.core.alerts import Marks, cross_quota, cross_rate
-from zae_limiter.records import charging, keys
+from zae_limiter.core.change import Change
+from zae_limiter.records import charging, keys, reshaping
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
-from zae_limiter.records.charging import change_of, write_of
+from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.settlement import Charge, settle
 from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
 from zae_limiter.stores.memory import MemoryStore
@@ -218,7 +220,7 @@ def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
     assert change is not None
     alerts = watch(level, image, change, now + 40)
     assert [alert.threshold for alert in alerts] == [0.4]
-    assert holds({**image, "b_t_tk": 10_000}, change.conditions())
+    assert holds({**image, "b_t_tk": 10_000}, written(change).guards)
 
 
 async def test_each_threshold_of_a_quota_is_announced_once_in_each_window(harness: Harness) -> None:
@@ -504,9 +506,8 @@ def test_a_bucket_that_is_moved_crosses_in_the_same_write() -> None:
     image = apply_write(None, create(old, {"tpd": 10_000}, now))
     assert image is not None
     level = old._replace(limits=limits, token_limits=token_limits_for(limits), version=2)
-    moved = migrate(level, image, {"tpd": 45_000}, now)
-    assert moved is not None
-    change = change_of(moved)
+    change = reshaping.migrate(level, image, {"tpd": 45_000}, now)
+    assert isinstance(change, Change)
     alerts = watch(level, image, change, now)
     write = write_of(change, level.key, image)
     assert [alert.threshold for alert in alerts] == [0.5]
@@ -602,3 +603,13 @@ async def test_alerts_beside_a_concurrency_limit(harness: Harness) -> None:
         assert lease.available == {"rpm": 10, "parallel": 2}
     async with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=limits) as lease:
         assert lease.available == {"rpm": 9, "parallel": 2}
+
+
+def test_a_debt_by_a_client_whose_clock_is_behind_is_announced_as_of_the_instant_that_it_counts_from() -> None:
+    limits, now = (Limit.per_second("t", 10, alerts=(0.5,)),), 10**11
+    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
+    taken = apply_write(None, create(level, {"t": 9_000}, now))
+    assert taken is not None
+    image = {**taken, "at": now + 900}  # by then it is full again, and others have charged it
+    change = settle(level, image, {"t": 6_000}, Charge.of(level, image, now + 900), now)
+    assert [alert.threshold for alert in watch(level, image, change, now)] == [0.5]

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from tests.aggregator.streams import StreamedStore, aggregator, snapshots
 from tests.support.acquiring import granted, take
-from tests.support.charges import create, settle
+from tests.support.charges import create, settle, written
 from zae_limiter import Decision, Limit, Observer
 from zae_limiter.core.change import Change
 from zae_limiter.core.credits import draw_with_credits
@@ -51,8 +51,8 @@ def test_where_the_guard_holds_what_is_counted_as_overdrawn_was_not_there(
         owe(change, at, seen - since, cost, capacity, since, soft=True)
     else:
         assert draw(change, at, seen - since, cost, capacity, since, soft=True)
-    assert holds({at.tokens: seen - since}, change.conditions()), "by who has seen what is stored, it is taken"
-    if holds({at.tokens: stored - since}, change.conditions()):
+    assert holds({at.tokens: seen - since}, written(change).guards), "by who has seen what is stored, it is taken"
+    if holds({at.tokens: stored - since}, written(change).guards):
         real = min(capacity, stored)
         assert change.add.get(at.overdrawn, 0) == max(0, cost - max(0, real))
         after = change.put.get(at.tokens, stored - since + change.add.get(at.tokens, 0))
@@ -76,7 +76,7 @@ def test_with_credits_too_only_what_was_not_there_is_counted_as_overdrawn(
     if min(100, seen) >= cost:
         return
     assert draw_with_credits(change, at, seen - since, list(known.items()), cost, 100, since, soft=True)
-    guards = change.conditions()
+    guards = written(change).guards
     assert holds({at.tokens: seen - since, **known}, guards), "by who has seen what is stored, it is taken"
     image = {at.tokens: stored - since, "lot_a": stored_lots[0], "lot_b": stored_lots[1]}
     if holds(image, guards):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core.change import Change
 from zae_limiter.records import charging, reshaping, settlement
+from zae_limiter.records.algebra import Key
 from zae_limiter.records.charging import write_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from zae_limiter.records.algebra import Image, Write
     from zae_limiter.records.level import Level
     from zae_limiter.records.settlement import Charge
+
+
+def written(change: Change) -> Write:
+    """Return a change as a write to some record."""
+    return write_of(change, Key("bucket", "#STATE"), None)
 
 
 def create(level: Level, cost: Mapping[str, int], now_ms: int, **options: Any) -> Write:

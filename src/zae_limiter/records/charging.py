@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..core.change import MISSING_OR_AT_MOST, Change, Shortfall
+from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
 from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
 from ..core.production import FAR, FOR_EVER, MILLI
@@ -39,13 +39,28 @@ count in doubles."""
 _new_write = partial(tuple.__new__, Write)
 """A `Write` from all its fields at once, without the detour over keyword arguments."""
 
+_MOST = FAR // 2
+"""A bound beyond this is none."""
 Refusal: TypeAlias = "list[Shortfall]"
 """What a bucket lacks of a cost."""
 
 
 def write_of(change: Change, key: Key, image: Image | None) -> Write:
     """Return a change of a bucket last seen as ``image`` as a guarded write."""
-    fields = (key, change.conditions(), change.put, change.add, tuple(change.remove), change.expires_ms, False, image)
+    guards: list[tuple[str, str, Any]] = [("", "absent", None)] if change.absent else []
+    for attr, value in change.equals.items():
+        guards.append((attr, "=", value))
+    for attr, (low, high) in change.bounds.items():
+        if low == high:
+            guards.append((attr, "=", low))
+        elif high > _MOST:
+            guards.append((attr, ">=", low))
+        elif low < -_MOST:
+            guards.append((attr, "<=", high))
+        else:
+            guards.append((attr, "between", (low, high)))
+    guards += change.guards
+    fields = (key, tuple(guards), change.put, change.add, tuple(change.remove), change.expires_ms, False, image)
     return _new_write(fields)
 
 
@@ -158,6 +173,9 @@ def create(
     put, change.expires_ms = new_bucket(level, cost, now_ms, changes, serial, takers)
     # What never changes comes first: a store may send a record from the first change on.
     change.put = {**index_attributes(level), **put}
+    if level.token_limits.watched:
+        full = {name: limit.rule.capacity for name, limit in level.token_limits.items() if cost.get(name)}
+        change.drawn = {name: Drawn(capacity, 0, capacity, 0) for name, capacity in full.items()}
     return change
 
 
@@ -279,6 +297,8 @@ def charge(
             earlier = _find_earlier(limit, tokens, now_ms, contention.seen_ms) if name in contention.names else None
             fits = earlier is not None and draw(change, at, earlier[0], need, capacity, earlier[1], floor, soft)
             fits = fits or draw(change, at, tokens, need, capacity, since, floor, soft)
+        if fits and need and level.token_limits.watched:
+            change.drawn[name] = Drawn(tokens, since, capacity, since)
         if not fits:
             missing.append(Shortfall(name, is_permanent=need + floor > capacity and name not in frame.lots))
     if missing:

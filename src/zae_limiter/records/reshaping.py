@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.change import Change, Shortfall
+from ..core.change import Change, Drawn, Shortfall
 from ..core.credits import Division, divide, draw_with_credits
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import MILLI
@@ -61,7 +61,7 @@ def migrate(
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if has_lots else ()
-        if not _migrate_limit(change, image, current, carried, cost.get(name), now_ms, lots):
+        if not _migrate_limit(change, image, name, current, carried, cost.get(name), now_ms, lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
         return missing
@@ -99,6 +99,7 @@ def _migrate_slots(level: Level, image: Image, now_ms: int) -> SlotChanges:
 def _migrate_limit(
     change: Change,
     image: Image,
+    name: str,
     limit: TokenLimit,
     carried: Carried | None,
     need: int | None,
@@ -117,9 +118,13 @@ def _migrate_limit(
         put[at.announced] = 0
     if carried is None:
         held = first_level(image, at.tokens, rule, now_ms)
+        if need:
+            change.drawn[name] = Drawn(held, 0, held, after)
         put |= {at.tokens: held - after, at.consumed: image.get(at.consumed, 0) + (need or 0)}
         return need is None or _take_from_new(change, limit, held, need, lots)
     since, ceiling = carried
+    if need:
+        change.drawn[name] = Drawn(image[at.tokens], since, ceiling, after)
     tokens, floor = image[at.tokens], 0 if limit.soft else limit.floor
     if need is not None and lots and min(ceiling, tokens + since) < need + floor:
         return draw_with_credits(change, at, tokens, lots, need, ceiling, since, floor, limit.soft, shift=since - after)

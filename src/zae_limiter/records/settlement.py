@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.change import MISSING_OR_AT_MOST, Change
+from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
 from ..core.credits import sum_up
 from ..core.production import MILLI
 from ..core.tokens import owe
@@ -168,8 +168,10 @@ def _owe(change: Change, level: Level, image: Image, name: str, rule: Rule, amou
     if instant_ms > image.get(NEWEST, instant_ms):
         change.put[NEWEST] = instant_ms
     at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
-    soft = name in level.token_limits and level.token_limits[name].soft
-    owe(change, at, image[at.tokens], amount, rule.capacity, since, soft)
+    limit = level.token_limits_of(image).get(name)
+    owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
+    if limit is not None and limit.marks is not None and limit.rule == rule:
+        change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
 
 
 def _give_back(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..core.alerts import PARTS, Alert, cross_quota, cross_rate
-from .bucket import carry_over, latest_instant, stored_rule
 from .level import ANCHOR, NEWEST
-from .parked import first_level
 
 if TYPE_CHECKING:
     from ..core.alerts import Crossing
-    from ..core.change import Change
+    from ..core.change import Change, Drawn
     from ..core.limit import Limit
     from ..core.tokens import TokenLimit
     from .algebra import Image
@@ -28,25 +26,18 @@ def watch(level: Level, image: Image | None, change: Change, now_ms: int) -> tup
     limits = level.token_limits if image is None else level.token_limits_of(image)
     now_ms = change.put.get(NEWEST, now_ms) if ANCHOR in change.put else now_ms
     for limit in level.limits:
-        if limit.is_concurrency:
+        drawn = change.drawn.get(limit.name)
+        mine = None if drawn is None else limits[limit.name]
+        if drawn is None or mine is None or mine.marks is None:
             continue
-        mine = limits[limit.name]
         if mine.at.window in change.put:  # its window begins with this change
             mine = mine.begin(change.put[mine.at.window])
-        if mine.marks is None or not _is_taken(change, image, mine):
-            continue
-        seen = _find_levels(level, image, change, limit.name, mine, now_ms)
-        if seen is None:
-            continue
-        crossing = _cross(mine, image, seen, now_ms)
-        if seen.is_added:
-            change.bound(mine.at.tokens, crossing.before[0] - seen.since, crossing.before[1] - seen.since)
-            change.bound(mine.at.tokens, crossing.after[0] - seen.change, crossing.after[1] - seen.change)
+        crossing, left = _cross(change, mine, drawn, 0 if image is None else image.get(mine.at.announced, 0), now_ms)
         if crossing.state is not None:
             if image is not None and mine.at.announced in image:
                 change.equals[mine.at.announced] = image[mine.at.announced]
             change.put[mine.at.announced] = crossing.state
-        alerts += _describe(level, limit, mine, crossing, seen.after, now_ms)
+        alerts += _describe(level, limit, mine, crossing, left, now_ms)
     return tuple(alerts)
 
 
@@ -62,59 +53,27 @@ def find_quiet_bounds(level: Level, image: Image, now_ms: int) -> dict[str, int]
     return bounds
 
 
-def _is_taken(change: Change, image: Image | None, limit: TokenLimit) -> bool:
-    """Return whether a change takes something of a limit."""
-    attr = limit.at.consumed
-    before: int = 0 if image is None else image.get(attr, 0)
-    after: int = change.put.get(attr, before)
-    return change.add.get(attr, 0) > 0 or after > before
+def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: int) -> tuple[Crossing, int]:
+    """Narrow the bounds of a draw to the bands that it moves between; return what it crosses, and the level it leaves.
 
-
-class _Levels(NamedTuple):
-    """The level before a change and after it, as seen.
-
-    ``since`` makes the level before of the tokens, and ``change`` the level after, if the change adds to them.
+    A draw among others expects that these have taken all that its bounds allow.
     """
-
-    before: int
-    after: int
-    since: int = 0
-    change: int = 0
-    is_added: bool = False
-
-
-def _find_levels(
-    level: Level, image: Image | None, change: Change, name: str, limit: TokenLimit, now_ms: int
-) -> _Levels | None:
-    """Return what a change does to a limit; None if the bucket is kept under another limit, and stays so."""
-    rule, attr, put = limit.rule, limit.at.tokens, change.put
-    old = None if image is None else stored_rule(image, name, level.shard)
-    if image is None or old is None:
-        before = first_level(image, attr, rule, now_ms)
-        return _Levels(before, put[attr] + rule.produced_between(put.get(ANCHOR, now_ms), now_ms))
-    since = since_after = old.produced_between(image[ANCHOR], now_ms)
-    ceiling = rule.capacity
-    if ANCHOR in put:
-        now_ms = latest_instant(image, now_ms)  # as `migrate` decides
-        since_after = rule.produced_between(put[ANCHOR], now_ms)
-        since, ceiling = carry_over(level, image, name, old, rule, now_ms)
-    elif old != rule:
-        return None
-    if attr in put:
-        return _Levels(min(ceiling, image[attr] + since), put[attr] + since_after)
-    low, high = change.bounds[attr]
-    tokens = max(low, min(high, image[attr]))  # a draw among others expects that these have taken since
-    moved = since_after + change.add.get(attr, 0)  # all of it may come from credits
-    return _Levels(min(ceiling, tokens + since), tokens + moved, since, moved, is_added=True)
-
-
-def _cross(limit: TokenLimit, image: Image | None, seen: _Levels, now_ms: int) -> Crossing:
     assert limit.marks is not None  # it is watched
-    calendar = limit.rule.calendar
+    attr, (tokens, since, ceiling, since_after), calendar = limit.at.tokens, drawn, limit.rule.calendar
+    if attr in change.put:
+        after: int = change.put[attr] + since_after
+    else:
+        low, high = change.bounds[attr]
+        tokens, moved = max(low, min(high, tokens)), since_after + change.add.get(attr, 0)  # credits may give all of it
+        after = tokens + moved
     if calendar is None:
-        return cross_rate(limit.marks, seen.before, seen.after)
-    state = 0 if image is None else image.get(limit.at.announced, 0)
-    return cross_quota(limit.marks, seen.after, state, calendar.identify(now_ms))
+        crossing = cross_rate(limit.marks, min(ceiling, tokens + since), after)
+    else:
+        crossing = cross_quota(limit.marks, after, state, calendar.identify(now_ms))
+    if attr not in change.put:
+        change.bound(attr, crossing.before[0] - since, crossing.before[1] - since)
+        change.bound(attr, crossing.after[0] - moved, crossing.after[1] - moved)
+    return crossing, after
 
 
 def _describe(level: Level, limit: Limit, mine: TokenLimit, crossing: Crossing, after: int, now_ms: int) -> list[Alert]:

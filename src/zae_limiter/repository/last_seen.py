@@ -83,7 +83,8 @@ class LastSeen:
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = False
-        if not _is_same_epoch(self.image, image):
+        before = self.image
+        if before is None or image is None or before[ANCHOR] != image[ANCHOR] or before.get(MADE) != image.get(MADE):
             self.epoch = object()
         if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
             self.before = self.image
@@ -176,13 +177,6 @@ class LastSeen:
         for slot in slots:
             if self.freed and slot in self.freed:
                 self.freed.remove(slot)
-
-
-def _is_same_epoch(before: Image | None, image: Image | None) -> bool:
-    """Return whether two images of a bucket have the same anchor, and with it the same limits."""
-    if before is None or image is None:
-        return False
-    return before[ANCHOR] == image[ANCHOR] and before.get(MADE) == image.get(MADE)
 
 
 class LastSeenBuckets:
