@@ -138,7 +138,10 @@ class SettlementPart(NamedTuple):
         """Plan the write that settles the part in a bucket under the limits that it was last charged under."""
         level = self.shard.level
         changes = self.changes if self.delta else 0
-        change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
+        frames = self.shard.seen.limits(level, image, now_ms)
+        change = settlement.settle(
+            level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused, frames
+        )
         if self.slots:
             note_freed(level, image, change, self.slots, now_ms, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
