@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -12,6 +13,18 @@ class Cell(NamedTuple):
 
     text: str
     style: str
+
+
+class Narrow(NamedTuple):
+    """What becomes of a table that is too wide for its terminal, one row a line.
+
+    Columns in ``spared`` are left out, the first of them first; names in the columns ``shortened`` are cut in the
+    middle; ``headers`` are shorter headers.
+    """
+
+    spared: tuple[str, ...] = ()
+    shortened: tuple[str, ...] = ()
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,12 +36,14 @@ class Grid:
         rows: The rows.
         empty: The text that is printed if there are no rows.
         title: A line before the table.
+        narrow: What to do on a narrow terminal; None to fold texts.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
     empty: str = "Nothing there."
     title: Cell | None = None
+    narrow: Narrow | None = None
 
     def without(self, *headers: str) -> Grid:
         """Return the grid without some columns."""

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -17,24 +16,23 @@ from ..core.reports import ORDERS, Load, Survey
 from ..records.instants import iso
 from ..repository.buckets import MAX_RECORDS
 from .commands import Command, Shell
-from .grid import Cell, Grid, printable
+from .grid import Cell, Grid, Narrow, printable
 from .output import note, open_console, print_grid, print_json, spell_count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
 
 Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]
 
 _BAR = 12
 _HEAD = 2
 """Lines of a table that are no buckets."""
-_NAMES = ("entity", "resource", "limit")
-"""Columns that are shortened where there is no room: a name in pieces would take several lines."""
-_SPARED = ("in use", "capacity", "full in", "")
-"""Columns that a narrow terminal goes without, the first to go first. What is consumed, of what, stays."""
-_LEAST_NAMES = (14, 14, 10, 7, 1)
-"""How far names are shortened before so many columns of `_SPARED` and one more are left out."""
+_NARROW = Narrow(
+    spared=("in use", "capacity", "full in", ""),
+    shortened=("entity", "resource", "limit"),
+    headers={"per second": "per s"},
+)
+"""Names are shortened, as one in pieces would take several lines. What is consumed, of what, always stays."""
 
 
 @click.command(cls=Command)
@@ -143,30 +141,13 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
     from rich.console import Group
     from rich.text import Text
 
+    from .tables import fit_table
+
     title = Text(printable(_title(where, survey)), style="bold")
     remarks = [Text(remark, style="dim") for remark in _remarks(survey)]
     above_and_below = sum(len(text.wrap(screen, screen.width)) for text in (title, *remarks))
     shown = loads[: max(1, screen.height - above_and_below - _HEAD - 1)]
-    return Group(title, *([_fit(_grid(shown), screen.width)] if shown else []), *remarks)
-
-
-def _fit(grid: Grid, width: int) -> Table:
-    """Return a table with as many columns as fit, one line per bucket, so that it can be redrawn in place."""
-    from .tables import GAPS, draw_table, natural_widths, share_width, shorten
-
-    tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
-    for gap, gone in tries:
-        tried = grid.without(*_SPARED[:gone])
-        if gap != GAPS[0]:
-            short = {"per second": "per s", "": "used" if gone else ""}
-            tried = replace(tried, headers=[short.get(header, header) for header in tried.headers])
-        elastic = [header in _NAMES for header in tried.headers]
-        room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
-        if room is not None:
-            cells = [zip(row, elastic, room, strict=True) for row in tried.rows]
-            rows = [[shorten(printable(str(cell)), size) if cut else cell for cell, cut, size in row] for row in cells]
-            return draw_table(Grid(list(map(shorten, tried.headers, room)), rows), gap, room)
-    return draw_table(tried, gap)
+    return Group(title, *([fit_table(_grid(shown), screen.width)] if shown else []), *remarks)
 
 
 def _title(where: str, survey: Survey) -> str:
@@ -200,7 +181,7 @@ def _grid(loads: Sequence[Load]) -> Grid:
         )
         for load in loads
     ]
-    return Grid(headers, rows)
+    return Grid(headers, rows, narrow=_NARROW)
 
 
 def _spell_full(load: Load) -> str | Cell:
