@@ -30,6 +30,7 @@ import click
 from ..core.limit import Limit
 from ..core.limit_parts import check_alerts, check_floors
 from .grid import Grid
+from .old_names import Renamed
 
 if TYPE_CHECKING:
     from ..core.calendar import Calendar
@@ -357,6 +358,15 @@ def _collect_pairs(
         if sum(key == other for other, _ in pairs) > 1:
             raise click.BadParameter(f"{key!r} is passed more than once; keep one of them.", ctx, param)
     return made or None
+
+
+def number_option(
+    name: str, *names: str, help: str, least: int = 1, most: int | None = None, **settings: Any
+) -> Decorator:
+    """Return an option that takes a whole number in a range, and shows its default; ``old`` are older names."""
+    cls = Renamed if settings.get("old") else click.Option
+    kind, shown = click.IntRange(least, most), settings.get("default") is not None
+    return click.option(name, *names, cls=cls, type=kind, metavar="N", show_default=shown, help=help, **settings)
 
 
 def moment_option(*names: str, help: str) -> Decorator:

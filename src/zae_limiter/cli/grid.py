@@ -51,6 +51,11 @@ class Grid:
         rows = [[row[place] for place in kept] for row in self.rows]
         return dataclasses.replace(self, headers=[self.headers[place] for place in kept], rows=rows)
 
+    def without_empty(self, *headers: str) -> Grid:
+        """Return the grid without those of some columns in which every cell is None."""
+        places = {header: place for place, header in enumerate(self.headers)}
+        return self.without(*(each for each in headers if all(row[places[each]] is None for row in self.rows)))
+
 
 def facts(pairs: Mapping[str, object]) -> Grid:
     """Return a table of one thing, a line per field."""
