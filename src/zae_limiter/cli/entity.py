@@ -16,11 +16,12 @@ from ..core.values import Entity
 from .arguments import (
     amount_option,
     combine,
-    expiry_option,
     limit_option,
     limits_grid,
+    moment_option,
     number_option,
     pairs_option,
+    parse_expiry,
     spell_limit,
     spell_rate,
 )
@@ -113,10 +114,11 @@ def show(shell: Shell, entity_id: str) -> None:
     found = repository.get_entity(entity_id)
     if found is None:
         raise EntityNotFoundError(entity_id)
-    path, parent = [found.id], found
-    while parent is not None and parent.parent_id is not None:
-        path.append(parent.parent_id)
-        parent = repository.get_entity(parent.parent_id)
+    path, above = [found.id], found.parent_id
+    while above is not None:
+        path.append(above)
+        parent = repository.get_entity(above)
+        above = None if parent is None else parent.parent_id
     policies = read_policies(repository, None, entity_id)
     more = {"switch": policies["access"], "cascade policy": policies["cascade_policy"]}
     more["path"] = " < ".join(path) if len(path) > 2 else None
@@ -152,9 +154,11 @@ def children(shell: Shell, entity_id: str) -> None:
     shell.show(found, Grid(headers, rows, f"{entity_id} has no children."))
 
 
-_default = {"default": DEFAULT_RESOURCE, "show_default": "all resources"}
+_WHOSE = "The resource they are for."
 only_option = click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
-resource_option = click.option("--resource", "-r", metavar="NAME", help="The resource they are for.", **_default)
+resource_option = click.option(
+    "--resource", "-r", default=DEFAULT_RESOURCE, metavar="NAME", show_default="all resources", help=_WHOSE
+)
 
 
 @entity.command("set-limits")
@@ -322,13 +326,14 @@ key_option = click.option(
 bucket_option = click.option("--resource", "-r", required=True, metavar="NAME", help="The resource of the bucket.")
 
 
+_expiry = "When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
+
+
 @entity.command("top-up")
 @click.argument("entity_id")
 @bucket_option
 @amount_option("--add", "-a", "amounts", required=True, help="How many tokens of which limit; may be repeated.")
-@expiry_option(
-    "--expires", "expires_at", help="When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
-)
+@moment_option("--expires", "expires_at", help=_expiry, parse=parse_expiry)
 @key_option
 @principal_option
 def top_up(shell: Shell, **given: Any) -> None:

@@ -57,6 +57,11 @@ class Grid:
         return self.without(*(each for each in headers if all(row[places[each]] is None for row in self.rows)))
 
 
+def yes_or_no(answer: bool) -> Cell:
+    """Return whether something is as it should be."""
+    return Cell("yes", "green") if answer else Cell("no", "bold red")
+
+
 def facts(pairs: Mapping[str, object]) -> Grid:
     """Return a table of one thing, a line per field."""
     return Grid((), list(pairs.items()))

@@ -40,7 +40,7 @@ def _make_command(kind: str, name: str, parents: str) -> Any:
     def change(shell: Shell, principal: str | None, **given: Any) -> None:
         repository = shell.repository()
         getattr(repository, method)(**given, principal=principal)
-        subject = {field: given[field] for field in ("entity_id", "resource") if field in given}
+        subject: dict[str, Any] = {field: given[field] for field in ("entity_id", "resource") if field in given}
         who, *where = [value for value in subject.values() if value is not None]
         if noun == "cascade":
             value, charges = given.get("cascade"), "charges" if given.get("cascade") else "does not charge"
@@ -49,7 +49,7 @@ def _make_command(kind: str, name: str, parents: str) -> Any:
             value = _ACCESS.get(verb)
             does = "has no switch" if value is None else f"is {value}"
         notes = find_unknown(repository, who) if kind == "entity" and value is not None else []
-        state = {"cascade" if noun == "cascade" else "access": value}
+        state: dict[str, object] = {"cascade" if noun == "cascade" else "access": value}
         shell.show({**subject, **state}, f"{who} {' on '.join([does, *where])}.", *notes)
 
     return change

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -15,6 +15,7 @@ from ..core.errors import spell_duration
 from ..core.reports import ORDERS, Load, Survey
 from ..records.instants import iso
 from ..repository.buckets import MAX_RECORDS
+from .arguments import number_option
 from .commands import Command, Shell
 from .grid import Cell, Grid, Narrow, printable
 from .output import note, open_console, print_grid, print_json, spell_count
@@ -35,45 +36,19 @@ _NARROW = Narrow(
 """Names are shortened, as one in pieces would take several lines. What is consumed, of what, always stays."""
 
 
+_PAUSE, _ORDER = click.FloatRange(min=0.01, max=86_400), click.Choice(ORDERS)
+_SORT = "Sort by share in use, by tokens left, or by tokens a second."
+
+
 @click.command(cls=Command)
 @click.option("--resource", "-r", metavar="NAME", help="Only buckets of this resource.  [default: the namespace]")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.01, max=86_400),
-    default=2,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two surveys.",
-)
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N surveys.")
+@number_option("--interval", kind=_PAUSE, default=2, metavar="S", help="Seconds between two surveys.")
+@number_option("--count", help="Stop after N surveys.")
 @click.option("--once", is_flag=True, help="Survey once, without rates.")
-@click.option("--limit", "rows", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="ROWS")
-@click.option(
-    "--sort",
-    "by",
-    type=click.Choice(ORDERS),
-    default=ORDERS[0],
-    show_default=True,
-    help="Sort by share in use, by tokens left, or by tokens a second.",
-)
-@click.option(
-    "--max-records",
-    type=click.IntRange(1, 1_000_000),
-    default=MAX_RECORDS,
-    show_default=True,
-    metavar="N",
-    help="Read at most N records.",
-)
-def top(
-    shell: Shell,
-    resource: str | None,
-    interval: float,
-    count: int | None,
-    once: bool,
-    rows: int,
-    by: str,
-    max_records: int,
-) -> None:
+@number_option("--limit", "rows", most=10_000, default=20, metavar="ROWS")
+@number_option("--sort", "by", kind=_ORDER, default=ORDERS[0], help=_SORT)
+@number_option("--max-records", most=1_000_000, default=MAX_RECORDS, help="Read at most N records.")
+def top(shell: Shell, resource: str | None, count: int | None, once: bool, interval: float, **given: Any) -> None:
     """Watch the busiest buckets.
 
     Shows one line per limit of a bucket: the net consumption per second since the previous survey, the tokens left, and
@@ -98,8 +73,8 @@ def top(
     repository = shell.repository()
     with suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
         for number in itertools.count(1):
-            survey = repository.survey_buckets(resource, max_records)
-            show(survey, survey.busiest(rows, by, before))
+            survey = repository.survey_buckets(resource, given["max_records"])
+            show(survey, survey.busiest(given["rows"], given["by"], before))
             before = survey
             if number == last:
                 break
