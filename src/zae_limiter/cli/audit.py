@@ -12,7 +12,6 @@ from ..core.values import AuditEvent
 from .arguments import number_option, spell_limit
 from .commands import Group, Shell
 from .grid import Grid
-from .old_names import Renamed
 from .output import to_jsonable
 
 
@@ -28,14 +27,11 @@ def audit() -> None:
 
 @audit.command("list")
 @click.argument("entity_id", required=False)
-@click.option("--entity-id", "--entity", "-e", "entity_option", metavar="ID", hidden=True)
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
-@number_option("--most", old="--limit -l", most=10_000, default=100, help="At most N.")
-@click.option(
-    "--before", cls=Renamed, old="--start-event-id", metavar="EVENT_ID", help="Only changes before this event."
-)
+@number_option("--most", most=10_000, default=100, help="At most N.")
+@click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
 def list_events(shell: Shell, most: int, before: str | None, **whose: Any) -> None:
     """List changes, newest first.
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
+from ..core.production import MILLI
 from ..core.values import Entity
 from .arguments import (
     amount_option,
@@ -27,7 +27,6 @@ from .arguments import (
 )
 from .commands import Group, Shell, confirmed, principal_option
 from .grid import Grid, facts
-from .old_names import Renamed, hide
 from .output import note, to_jsonable
 from .policies import find_unknown, read_policies, spell_policies
 from .slots import TakenSlots, show_slots
@@ -56,7 +55,7 @@ metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be 
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A name for people.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="The entity above it, which must exist.")
-@click.option("--cascade", cls=Renamed, old="/--no-cascade", is_flag=True, help="Charge the parent too, and so on up.")
+@click.option("--cascade", is_flag=True, help="Charge the parent too, and so on up.")
 @metadata_option
 @principal_option
 def create(shell: Shell, **fields: Any) -> None:
@@ -74,7 +73,7 @@ def create(shell: Shell, **fields: Any) -> None:
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
-@click.option("--no-parent", cls=Renamed, old="--none", is_flag=True, help="Remove the parent.")
+@click.option("--no-parent", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
@@ -92,14 +91,9 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
     given |= {"parent_id": None} if no_parent else {}
     given |= {"name": None} if given.get("name") == "" else {}
     if not given.keys() - {"expected_version", "principal"}:
-        moving = click.get_current_context().info_name == "set-parent"
-        known = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
-        raise click.UsageError(f"Nothing to change: pass {known}.")
+        raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
-
-
-entity.add_command(hide(update), "set-parent")
 
 
 @entity.command()
@@ -244,8 +238,8 @@ _only_limits = f"Only limits for this resource ({DEFAULT_RESOURCE}: for all)."
 
 
 @entity.command("list")
-@click.option("--resource", "-r", cls=Renamed, old="--with-custom-limits", metavar="NAME", help=_only_limits)
-@number_option("--most", old="--limit", default=1000, help="Show at most N entities.")
+@click.option("--resource", "-r", metavar="NAME", help=_only_limits)
+@number_option("--most", default=1000, help="Show at most N entities.")
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """List entities with limits of their own.
 

@@ -52,9 +52,9 @@ class Grid:
         return dataclasses.replace(self, headers=[self.headers[place] for place in kept], rows=rows)
 
     def without_empty(self, *headers: str) -> Grid:
-        """Return the grid without those of some columns in which every cell is None."""
-        places = {header: place for place, header in enumerate(self.headers)}
-        return self.without(*(each for each in headers if all(row[places[each]] is None for row in self.rows)))
+        """Return the grid without those of some columns in which no cell says anything."""
+        columns = dict(zip(self.headers, zip(*self.rows, strict=True), strict=False))
+        return self.without(*(each for each in headers if {*map(str, columns.get(each, ()))} <= {"", "None"}))
 
 
 def yes_or_no(answer: bool) -> Cell:

@@ -14,16 +14,11 @@ from .arguments import number_option
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import facts, printable, yes_or_no
-from .old_names import unused_option
 from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
     from ..aws.local.home import Home, RunningEngine, Say
-
-
-_FORMATS = {"eval": None, "direnv": "bash", "powershell": "powershell"}
-"""The values of the older option ``--format`` of `env`, and the shells they are for; None is the present one."""
 
 
 @click.group(cls=Group)
@@ -46,13 +41,9 @@ def local() -> None:
 
 
 _PATIENCE = click.FloatRange(min=0, min_open=True)
-_NO_DOCKER = "the local AWS is ministack, a process without Docker."
-_docker_option = unused_option("--docker-host", why=_NO_DOCKER)
 
 
 @local.command()
-@_docker_option
-@unused_option("--image", why=_NO_DOCKER)
 @click.option(
     "--port", type=click.IntRange(1, 65535), envvar="ZAE_LIMITER_LOCAL_PORT", help="Where to listen.  [default: 4566]"
 )
@@ -96,7 +87,6 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
 
 
 @local.command()
-@_docker_option
 @click.option("--purge", is_flag=True, help="Also remove ministack and the logs.")
 def down(shell: Shell, purge: bool) -> None:
     """Stop it and discard everything in it.
@@ -117,7 +107,6 @@ def down(shell: Shell, purge: bool) -> None:
 
 
 @local.command()
-@_docker_option
 def status(shell: Shell) -> None:
     """Show whether it is running, where, and with which limiters.
 
@@ -145,9 +134,8 @@ def status(shell: Shell) -> None:
 
 
 @local.command()
-@_docker_option
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until it stops.")
-@number_option("--lines", "count", old="--tail", least=0, default=50, metavar=None, help="How many.")
+@number_option("--lines", "count", least=0, default=50, metavar=None, help="How many.")
 def logs(shell: Shell, follow: bool, count: int) -> None:
     """Show its log, of this run or of the last one.
 
@@ -170,9 +158,7 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
 
 @local.command()
 @click.option("--shell", "dialect", type=click.Choice(["bash", "fish", "powershell"]), help="[default: by $SHELL]")
-@click.option("--format", "-f", "format", type=click.Choice(list(_FORMATS)), default="eval", hidden=True)
-@click.option("--port", type=click.IntRange(1, 65535), hidden=True)
-def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> None:
+def env(shell: Shell, dialect: str | None) -> None:
     """Print the settings that make a shell use it.
 
     Then every command and every AWS SDK in that shell talks to the local AWS.
@@ -185,10 +171,8 @@ def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> Non
     from ..aws.local import home, lifecycle
 
     running = lifecycle.require_running(home.find_home())
-    if port not in (None, running.port):
-        raise click.UsageError(f"The local AWS that is running is at port {running.port}, not at {port}.")
     settings = lifecycle.variables(running.endpoint, shell.region or running.region)
-    chosen = dialect or _FORMATS[format] or lifecycle.detect_shell()
+    chosen = dialect or lifecycle.detect_shell()
     shell.show(settings, "\n".join(lifecycle.export_lines(settings, chosen)))
 
 

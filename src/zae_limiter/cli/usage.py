@@ -17,7 +17,6 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
-from .old_names import Renamed
 from .output import note
 from .policies import spell_reset
 
@@ -55,9 +54,7 @@ class UsageQuery(NamedTuple):
 
 _KIND = f"The kind of window.  [default: {WINDOWS[0]}]"
 _usage_options = combine(
-    click.option(
-        "--entity", "-e", "entity_id", cls=Renamed, old="--entity-id", metavar="ID", help="What this entity consumed."
-    ),
+    click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
     click.option("--window", "-w", "window_type", type=click.Choice(WINDOWS), default=WINDOWS[0], help=_KIND),
     moment_option("--start", "start_time", help="Only windows that begin then or later."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from zae_limiter.core.bucket import FOR_EVER
+from zae_limiter.core.production import FOR_EVER
 from zae_limiter.limiter import chains, planning
 from zae_limiter.limiter.chain import Chain, LevelShard, LevelShards
 from zae_limiter.limiter.draw_plan import PlannedBucket
@@ -118,7 +118,7 @@ def chain_of(shards: Sequence[LevelShard], *, busy: bool = False) -> Chain:
     return Chain((LevelShards(shards[0], tuple(shards), busy=busy),), None, 0, FOR_EVER, 1)
 
 
-def limits_in(spot: Spot, image: Image, now_ms: int) -> charging.AnchoredLimits | None:
+def limits_in(spot: Spot, image: Image, now_ms: int) -> charging.Frame | None:
     """Return the limits as a record holds them; None if it has to be migrated first."""
     limits = last_seen(image, now_ms).limits(level_of(spot, now_ms), image, now_ms)
     return None if limits is None or now_ms > limits.until_ms else limits

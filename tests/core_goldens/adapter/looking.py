@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core import decide
 from zae_limiter.core.advance import Advance, Rest
-from zae_limiter.core.bucket import ShardBalance, balance, debit, wait_ms
-from zae_limiter.core.draw import AnchoredLimit
+from zae_limiter.core.balances import balance, debit, wait_ms
+from zae_limiter.core.tokens import TokenFrame, Tokens
 from zae_limiter.records import (
     bucket,
     charging,
@@ -18,6 +18,7 @@ from zae_limiter.records import (
     slots as slotting,
     splitting,
 )
+from zae_limiter.records.level import token_fields
 from zae_limiter.records.watching import find_quiet_bounds
 
 from ..worlds import Spot
@@ -52,8 +53,8 @@ def _hold(reading: Reading, held: tuple[int, int, int, int], now_ms: int) -> Rea
     balances = dict(reading.balances)
     for name, shards in reading.balances.items():
         first = shards[0]
-        if isinstance(first, ShardBalance) and first.rule.calendar is None:
-            limit = AnchoredLimit.of(first.rule, first.anchor, (f"b_{name}_tk", f"b_{name}_tc"))
+        if isinstance(first, Tokens) and first.rule.calendar is None:
+            limit = TokenFrame.of(first.rule, first.anchor_ms, token_fields(name), now_ms)
             rest = Rest(Advance(limit, now_ms - ago_ms, met, size), left)
             balances[name] = (first._replace(advances=(rest,)), *shards[1:])
     return reading._replace(balances=balances)
@@ -144,6 +145,6 @@ def facts(spot: Spot, image: Image, before: Image | None, cost: Mapping[str, int
         found["sustained"] = pressure.is_sustained(level.partition_writes, before, image)
         idle = slotting.find_idle_slots(before, image, now_ms, spot.shard)
         found["idle"] = {name: [number for owner, number in idle if owner == name] for name, _ in idle}
-    if charging.anchored_limits(level, image, now_ms) is not None:
+    if charging.find_frame(level, image, now_ms) is not None:
         found["quiet"] = find_quiet_bounds(level, image, now_ms)
     return found

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core.advance import UnusedAdvance
-from zae_limiter.core.draw import settle_all
+from zae_limiter.core.tokens import settle_all
 from zae_limiter.limiter import committing, grant as grants, settling
 from zae_limiter.limiter.chain import LevelShard
 from zae_limiter.records import charging, ledger, settlement, watching
@@ -125,9 +125,9 @@ def _remake(part: settling.SettlementPart, now_ms: int, current: Terms | None) -
         return []
     if max(delta.values()) > 0 and current is not None:
         level = level_of(Spot(current), now_ms)
-        write = settlement.remake(level, charged, delta, part.charge, now_ms, 7)
-        write, alerts = watching.watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
-        return [Settled(0, write, (), alerts)]
+        made = settlement.remake(level, charged, delta, part.charge, now_ms, 7)
+        alerts = watching.watch(level, None, made, now_ms) if level.token_limits.watched else ()
+        return [Settled(0, charging.write_of(made, level.key, None), (), alerts)]
     if not charged.usage_days:
         return []
     change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zae_limiter.core.change import Change
 from zae_limiter.records import charging, ledger, pressure, slots as slotting
 from zae_limiter.records.algebra import Write
 
@@ -51,4 +52,6 @@ def note_renewed(slots: Sequence[Slot], now_ms: int) -> None:
 def release(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int, changes: int) -> Write:
     """Return the write that frees slots and does nothing else."""
     level = level_of(spot, now_ms)
-    return slotting.with_freed(level, image, Write(level.key), slots, now_ms, changes)
+    change = Change()
+    slotting.note_freed(level, image, change, slots, now_ms, changes)
+    return charging.write_of(change, level.key, image)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from zae_limiter.core.draw import draw_all
+from zae_limiter.core.change import Change
+from zae_limiter.core.tokens import draw_all
 from zae_limiter.limiter import planning
 from zae_limiter.limiter.chain import LevelShard
 from zae_limiter.limiter.draw_plan import renew_expiry
@@ -46,7 +47,9 @@ def _contention(crowd: Crowd) -> charging.Contention:
 
 def first_charge(spot: Spot, cost: Mapping[str, int], now_ms: int, changes: int, serial: int) -> Write | None:
     """Return the write that makes a bucket and takes from it; None if that is more than it can hold."""
-    return charging.first_charge(level_of(spot, now_ms), cost, now_ms, changes, serial)
+    level = level_of(spot, now_ms)
+    change = charging.first_charge(level, cost, now_ms, changes, serial)
+    return charging.write_of(change, level.key, None) if isinstance(change, Change) else None
 
 
 def can_charge(spot: Spot, image: Image, now_ms: int) -> bool:
@@ -61,14 +64,17 @@ def charge(
     limits = limits_in(spot, image, now_ms)
     assert limits is not None  # it can be charged
     level, contention = level_of(spot, now_ms), _contention(crowd)
-    return charging.charge(level, image, limits, cost, now_ms, contention, changes, spends_credits)
+    change = charging.charge(level, image, limits, cost, now_ms, contention, changes, spends_credits)
+    return charging.write_of(change, level.key, image) if isinstance(change, Change) else None
 
 
 def migrate(
     spot: Spot, image: Image, cost: Mapping[str, int], now_ms: int, changes: int, spends_credits: bool
 ) -> Write | None:
     """Return the write that moves a bucket to the terms and takes tokens; None if they are not there."""
-    return reshaping.reshape(level_of(spot, now_ms), image, cost, now_ms, changes, spends_credits)
+    level = level_of(spot, now_ms)
+    change = reshaping.migrate(level, image, cost, now_ms, changes, spends_credits)
+    return charging.write_of(change, level.key, image) if isinstance(change, Change) else None
 
 
 def plan(
@@ -86,7 +92,7 @@ def plan(
     shard, takers = LevelShard(level, last_seen(image, now_ms, crowd)), _takers(askers) if level.slot_limits else ()
     with _chosen(serial):
         part = planning.plan_part(shard, image, cost, now_ms, _contention(crowd), len(askers), spends_credits, takers)
-    return None if part is None else Planned.of(part)
+    return Planned.of(part) if isinstance(part, planning.Part) else None
 
 
 def plan_again(planned: Planned, image: Image | None, now_ms: int) -> Planned | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zae_limiter.records import ledger, reshaping, splitting
+from zae_limiter.records import charging, ledger, reshaping, splitting
 
 from .levels import key_of, level_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def move_anchor(shard: int, image: Image, at_ms: int, now_ms: int) -> Write:
     """Return the write that moves a record to another anchor, as of an instant."""
-    return reshaping.move_anchor(key_of(shard), image, shard, at_ms, now_ms)
+    return charging.write_of(reshaping.move_anchor(image, shard, at_ms, now_ms), key_of(shard), image)
 
 
 def stamp(shard: int, image: Image, version: int) -> Write | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from ...core.bucket import MILLI
+from ...core.production import MILLI
 from ..grid import Cell, Grid, Narrow
 from ..output import echo_trimmed, print_grid
 from .ledger import add_up, examine
