@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
+from ..core.production import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,11 +69,15 @@ class Others:
         """Learn from the image that an own write has left: what it has consumed beyond that is of others."""
         before, passed = self._before, now_ms - self._since_ms
         for name, entry in level.token_limits.items():
-            self._own[name] = self._own.get(name, 0) + write.add.get(entry.tc, 0)
+            self._own[name] = self._own.get(name, 0) + write.add.get(entry.at.consumed, 0)
         if before is not None and passed < _WINDOW_MS:
             return
         if before is not None:
             for name, entry in level.token_limits.items():
-                rate = (image.get(entry.tc, 0) - before.get(entry.tc, 0) - self._own[name]) * MILLI / passed
+                rate = (
+                    (image.get(entry.at.consumed, 0) - before.get(entry.at.consumed, 0) - self._own[name])
+                    * MILLI
+                    / passed
+                )
                 self.tokens[name] = max(0.0, (self.tokens.get(name, rate) + rate) / 2)
         self._before, self._own, self._since_ms = image, {}, now_ms

@@ -11,7 +11,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..core.advance import Rest
-from ..core.bucket import FOR_EVER, MILLI, ShardBalance
+from ..core.production import FOR_EVER, MILLI
+from ..core.tokens import Tokens
 from ..forks import protect
 from ..records import charging
 from ..records.algebra import apply_write
@@ -30,6 +31,7 @@ from .refilling import FEWEST, Wanted, choose_charges, find_drawn, settle_all, s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..records.algebra import Image, Write
     from ..records.level import Level
@@ -86,7 +88,7 @@ class Taken:
                 held.append(Rest(lot.advances[limit.name], left[limit.name]))
             rule = lot.level.token_limits_of(lot.image)[limit.name].rule
             tokens = tuple([each for each in held if each is not None])
-            yield limit, ShardBalance(rule, lot.image[anchored.tk], anchored.anchor_ms, advances=tokens).level(now_ms)
+            yield limit, Tokens(rule, lot.image[anchored.at.tokens], anchored.anchor_ms, advances=tokens).level(now_ms)
 
 
 class HeldBucket:
@@ -199,7 +201,7 @@ class HeldBucket:
             return None
         for name in cost.keys() & self.names:
             limit, settled = limits.by_name[name], self.see(now_ms) or image
-            if limit.level(settled[limit.tk], now_ms) < limit.least and not self._count_ready(now_ms).get(name):
+            if limit.level(settled[limit.at.tokens], now_ms) < limit.floor and not self._count_ready(now_ms).get(name):
                 return None
         lot = self._looked
         if lot is None or lot.image is not image or lot.level is not level:
@@ -444,14 +446,20 @@ class HeldBucket:
         level = self.home.level
         if image is None:
             first = plan_part(self.home, None, short, now_ms, charging.ALONE, 0) if short else None
-            return None if short and first is None else chosen._replace(parts=[first] if first else [], as_of_ms=now_ms)
+            if short and not isinstance(first, Part):
+                return None
+            return chosen._replace(parts=[first] if isinstance(first, Part) else [], as_of_ms=now_ms)
         draws = self.draws and self.is_hot and not self._held.is_closed
         wanted = Wanted(self.demand, self._others, self._held.keep_ms, self.count_left(now_ms))
         plan = wanted.plan(self.home, image, settled, short, now_ms, draws)
         if plan is None or plan.write is None:
             return None if plan is None else chosen
         write = plan.write
-        write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
+        alerts: tuple[Alert, ...] = ()
+        if level.token_limits.watched:
+            change = charging.change_of(write)
+            alerts = watch(level, image, change, now_ms)
+            write = charging.write_of(change, level.key, image)
         write, accruals = with_usage(level, image, write, now_ms)
         part = Part(self.home, plan.drawn, write, accruals, self._expect_write().grants, alerts=alerts)
         return chosen._replace(parts=[part], as_of_ms=plan.as_of_ms)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, ShardBalance
+from ..core.production import MILLI
 from ..core.reports import PrefetchStats
+from ..core.tokens import Tokens
 from ..forks import after_fork
 from ..logs import SETTLEMENT_LOST, tell
 from ..records import bucket
@@ -65,7 +66,7 @@ class HeldBuckets:
             balances = dict(bucket.reading([(level, found.see(now_ms))], now_ms).balances)
         for name, held in found.find_held(now_ms).items():
             first, *others = balances.get(name, (None,))
-            if held and isinstance(first, ShardBalance):
+            if held and isinstance(first, Tokens):
                 balances[name] = (first._replace(advances=held), *others)
         return reading._replace(balances=balances)
 

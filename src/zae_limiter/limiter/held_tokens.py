@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.advance import Rest, UnusedAdvance
-from ..core.bucket import level
-from ..records.level import ANCHOR, attribute
+from ..records.level import ANCHOR, token_fields
 from ..records.settlement import Charge
 from .chain import Holding
 from .planning import add_up
@@ -68,8 +67,9 @@ class Lot:
     def unused(self, name: str, amount: int) -> UnusedAdvance:
         """Return ``amount`` of one limit as tokens that come back without having been granted."""
         rule, anchor_ms = self.level.token_limits_of(self.image)[name].rule, self.image[ANCHOR]
-        left = level(rule, self.image[attribute(name, "tk")], anchor_ms, self.now_ms)
-        room = rule.capacity - left + self.image.get(attribute(name, "ua"), 0)
+        at = token_fields(name)
+        left = rule.level(self.image[at.tokens], anchor_ms, self.now_ms)
+        room = rule.capacity - left + self.image.get(at.returned, 0)
         return UnusedAdvance(name, amount, room, self.now_ms, anchor_ms)
 
     def charge(self) -> Charge:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import describe
 from ..core.errors import RateLimitExceeded, ZAELimiterError
+from ..core.production import FOR_EVER, MILLI
 from ..forks import after_fork, protect
 from ..logs import RETURN_LOST, tell
 from ..runtime.blocking import run

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.advance import Advance, choose_advance
-from ..core.bucket import MILLI
+from ..core.change import Change
+from ..core.production import MILLI
 from ..records import bucket, charging, reshaping
 from ..records.algebra import Write, apply_write, compose
 from ..records.level import CHANGES, HOUR_END, MADE
@@ -17,9 +18,9 @@ from .settling import SettlementPart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..core.draw import AnchoredLimit
+    from ..core.tokens import TokenFrame
     from ..records.algebra import Image
-    from ..records.charging import AnchoredLimits, Contention
+    from ..records.charging import Contention, Frame, Refusal
     from ..records.level import Level
     from .coalescer import PendingCharge
     from .demand import Demand, Others
@@ -81,41 +82,40 @@ class Wanted(NamedTuple):
         if limits is not None and draws:
             advance = self._choose(limits, after, short, now_ms, now_ms - seen.seen_ms)
         drawn = add_up([short, advance])
-        write: Write | None = None
+        change: Change | Refusal = []
         if limits is None and drawn:
-            write = reshaping.reshape(level, after, drawn, now_ms, 0, spends_credits=False)
+            change = reshaping.migrate(level, after, drawn, now_ms, 0, spends_credits=False)
         elif limits is not None and drawn:
             bounded = limits._replace(by_name={**limits.by_name, **self._lower(limits, short, advance)})
-            write = charging.charge(level, after, bounded, drawn, now_ms, contention, 0, spends_credits=False)
-        if drawn and write is None:
+            change = charging.charge(level, after, bounded, drawn, now_ms, contention, 0, spends_credits=False)
+        if drawn and not isinstance(change, Change):
             return None
+        write = charging.write_of(change, level.key, after) if isinstance(change, Change) else None
         as_of_ms = now_ms - (charging.LAG_MS if contention.names else 0)
         return Plan(
             write if settled is None else settled if write is None else compose(settled, write), drawn, as_of_ms
         )
 
-    def _lower(
-        self, limits: AnchoredLimits, short: Mapping[str, int], advance: Mapping[str, int]
-    ) -> dict[str, AnchoredLimit]:
+    def _lower(self, limits: Frame, short: Mapping[str, int], advance: Mapping[str, int]) -> dict[str, TokenFrame]:
         """Return the limits that an advance is drawn of, with the bound of it: what callers need has to be there."""
         found = {}
         for name, amount in advance.items():
             limit, ahead = limits.by_name[name], self._ahead(limits, name)
-            found[name] = limit._replace(least=limit.least - (min(amount, ahead) if name in short else ahead))
+            found[name] = limit._replace(floor=limit.floor - (min(amount, ahead) if name in short else ahead))
         return found
 
-    def _ahead(self, limits: AnchoredLimits, name: str) -> int:
+    def _ahead(self, limits: Frame, name: str) -> int:
         """Return how far a limit may be drawn ahead of its refill: for half of the time that tokens are kept.
 
         At most for half of its capacity; not at all where something has to be left of it, or where credit takes over.
         """
         limit = limits.by_name[name]
-        if limit.least or name in limits.lots:
+        if limit.floor or name in limits.lots:
             return 0
-        return min(limit.amount * self.keep_ms // 2 // limit.period, limit.capacity // 2)
+        return min(limit.amount * self.keep_ms // 2 // limit.period, limit.rule.capacity // 2)
 
     def _choose(
-        self, limits: AnchoredLimits, image: Image, short: Mapping[str, int], now_ms: int, age_ms: int
+        self, limits: Frame, image: Image, short: Mapping[str, int], now_ms: int, age_ms: int
     ) -> dict[str, int]:
         """Return what to draw beyond what is short: for as many acquires of the usual cost as all limits have.
 
@@ -128,7 +128,7 @@ class Wanted(NamedTuple):
             if not usual:
                 continue
             gone = self.others.tokens.get(name, 0.0) * max(0, age_ms) / MILLI
-            level = limit.level(image[limit.tk], now_ms) - int(gone) - short.get(name, 0) - max(0, limit.least)
+            level = limit.level(image[limit.at.tokens], now_ms) - int(gone) - short.get(name, 0) - max(0, limit.floor)
             # As acquires come by chance: a little more than usual, so that it lasts; where tokens are scarce, a little
             # less, so that none of them expire here while others want them.
             spread = (usual * demand.usual_cost(name)) ** 0.5
@@ -193,12 +193,12 @@ def find_drawn(part: Part, image: Image, as_of_ms: int, now_ms: int, keep_ms: in
     advances = {}
     for name, size in part.cost.items():
         limit = limits.by_name[name]
-        met = limit.level(image[limit.tk], now_ms) + size
+        met = limit.level(image[limit.at.tokens], now_ms) + size
         if size:
             advances[name] = Advance(limit, as_of_ms if met >= size else now_ms, met, size)
     if not advances:
         return None
-    sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
+    sound = {name for name, each in limits.by_name.items() if each.level(image[each.at.tokens], now_ms) >= each.floor}
     kept_ms = min(advance.drawn_ms for advance in advances.values()) + keep_ms
     until_ms = min(kept_ms, limits.window[1], limits.until_ms, level.in_force[1] - 1)
     return Lot(level, image, now_ms, advances, until_ms, sound)
