@@ -57,7 +57,7 @@ def owe(ceiling: int, tk: int, since: int, cost: int) -> Form:
 def owned(rule: Rule, floor: int = 0) -> OwnedLimit:
     """A limit as its owner takes from it, in a bucket whose anchor is 0."""
     frame = TokenFrame.of(rule, 0, AT, 0)
-    return "rpm", rule.capacity, frame.amount, frame.period, 0, frame.rest, "tk", "tc", floor
+    return "rpm", rule.capacity, frame.amount, frame.period, 0, frame.rest, "tk", "tc", floor, ""
 
 
 def met(form: Form, tk: int) -> bool:

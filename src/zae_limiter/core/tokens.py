@@ -292,9 +292,9 @@ def _overdraw(change: Change, at: TokenFields, tokens: int, cost: int, capacity:
 
 # Taking where this process owns the record.
 
-OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int]
-"""A limit's name, capacity, amount, period, anchor and rest, the attributes of its tokens and of what was consumed, and
-its floor: a plain tuple unpacks fastest."""
+OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int, str]
+"""A limit's name, capacity, amount, period, anchor and rest, the attributes of its tokens and of what was consumed, its
+floor, and the attribute that counts what is overdrawn, "" if it refuses: a plain tuple unpacks fastest."""
 
 
 def draw_all(
@@ -302,11 +302,11 @@ def draw_all(
 ) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that this process owns.
 
-    Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough, even a soft
-    one. A cost of 0 does not fit while a limit is below its floor. A name that is none of ``limits`` costs nothing.
+    Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
+    does not fit while a limit is below its floor. A name that is none of ``limits`` costs nothing.
     """
     after, find = image, cost.get
-    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor in limits:
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor, ov in limits:
         need = find(name)
         if need is None:
             continue
@@ -315,13 +315,15 @@ def draw_all(
         if held > capacity:
             tokens -= held - capacity
             held = capacity
-        if held < need + floor:
+        if held < need + floor and not ov:
             return None
         if need:
             if after is image:
                 after = image.copy()
             after[tk] = tokens - need
             after[tc] += need
+            if held < need + floor:
+                after[ov] = after.get(ov, 0) + need - max(0, held)
     return after
 
 
@@ -333,7 +335,7 @@ def settle_all(
     Return its image afterwards, the same one if nothing changes, or None if a debt leaves a limit below its floor.
     """
     after, find = image, delta.get
-    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor in limits:
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor, ov in limits:
         owed = find(name)
         if not owed:
             continue
@@ -349,6 +351,8 @@ def settle_all(
             tokens -= held - capacity
             held = capacity
         if held < owed + floor:
-            return None
+            if not ov:
+                return None
+            after[ov] = after.get(ov, 0) + owed - max(0, held)
         after[tk] = tokens - owed
     return after

@@ -45,20 +45,25 @@ class PlannedBucket:
     until_ms: int
     draws: tuple[OwnedLimit, ...]
     settles: tuple[OwnedLimit, ...]
-    """With what a debt has to leave so that a number says it all: nothing overdrawn, no threshold crossed."""
+    """With what a debt has to leave so that it crosses no threshold."""
     windows: tuple[tuple[str, int], ...]
     """The quotas whose tokens count only in the window in which they were taken, with the start of the present one."""
+    anchor_ms: int = field(init=False)
     pk: str = field(init=False)
     epoch: object = field(init=False)
     counts: bool = field(init=False)
     """Whether it counts the changes of an hour, for the usage."""
     is_plain: bool = field(init=False)
     """Whether what comes back always counts in full: it has no quota, and no soft limit."""
+    overdrafts: tuple[tuple[str, str], ...] = field(init=False)
+    """The soft limits with the attributes that count what is overdrawn."""
 
     def __post_init__(self) -> None:
+        self.anchor_ms = next((limit.anchor_ms for limit in self.by_name.values()), 0)
         self.pk, self.epoch, self.counts = self.level.key.pk, self.seen.epoch, self.level.usage_days > 0
         limits = self.level.token_limits
         self.is_plain = not limits.soft and not limits.quotas
+        self.overdrafts = tuple(self.level.overdrafts().items()) if limits.soft else ()
 
     @classmethod
     def look(cls, home: LevelShard, image: Image, now_ms: int) -> PlannedBucket | None:
@@ -82,19 +87,31 @@ class PlannedBucket:
         return known if known is not None and now_ms <= known.until_ms else None
 
     def returns_count(self, charged: Image, charged_ms: int, delta: Mapping[str, int]) -> bool:
-        """Return whether all that comes back of a charge that left ``charged`` counts, and was not overdrawn."""
+        """Return whether all that comes back of a charge that left ``charged`` counts, and is known to the token."""
         limits = self.level.token_limits
         if limits.first_use:
             return False
         for name, window_ms in self.windows:
             if delta.get(name, 0) < 0 and max(charged_ms, charged[NEWEST]) < window_ms:
                 return False
-        for name, limit in self.by_name.items() if limits.soft else ():
-            if limit.soft and delta.get(name, 0) < 0:
-                is_moved = charged[ANCHOR] != limit.anchor_ms
-                if is_moved or limit.level(charged[limit.at.tokens], charged_ms) < 0:
-                    return False
-        return True
+        return not limits.soft or charged[ANCHOR] == self.anchor_ms
+
+    def return_overdraft(
+        self,
+        image: Image,
+        charged: Image,
+        charged_ms: int,
+        cost: Mapping[str, int],
+        delta: Mapping[str, int],
+    ) -> None:
+        """Take off in an image what a correction gives back of what its charge, which left ``charged``, overdrew."""
+        for name, ov in self.overdrafts:
+            back = delta.get(name, 0)
+            if back < 0:
+                limit = self.by_name[name]
+                overdrawn = min(cost.get(name, 0), -limit.level(charged[limit.at.tokens], charged_ms))
+                if overdrawn > 0:
+                    image[ov] += max(back, -overdrawn)
 
     def note_debt(self, image: Image, delta: Mapping[str, int], now_ms: int) -> None:
         """Note in an image what ``delta`` owes at ``now_ms``: as a charge, and by an expiry after it is repaid."""
@@ -125,8 +142,10 @@ def _read_numbers(home: LevelShard, limits: Frame, image: Image, now_ms: int) ->
         numbers = name, capacity, amount, period, anchor_ms, rest, at.tokens, at.consumed
         bound = quiet.get(name, -_FAR)
         # A window that begins with its first use moves the bucket.
-        draws.append((*numbers, _FAR if name in limits.idle else max(limit.floor, bound)))
-        settles.append((*numbers, max(0, bound) if limit.soft else bound))
+        is_idle, watched = name in limits.idle, name in quiet
+        ov = at.overdrawn if limit.soft and not is_idle and not watched else ""
+        draws.append((*numbers, _FAR if is_idle else max(limit.floor, bound), ov))
+        settles.append((*numbers, max(0, bound) if limit.soft else bound, ov))
     windows = []
     for name in level.token_limits.quotas:
         rule = level.token_limits[name].rule
@@ -149,11 +168,13 @@ class DrawPlan:
     until_ms: int = field(init=False)
     renew_ms: int = field(init=False)
     """After that a charge puts the expiry of a bucket off."""
+    may_overdraw: bool = field(init=False)
     is_complete: bool = field(init=False)
     """Whether these numbers tell why it refuses: no limit has a schedule, thresholds or anything else beside them."""
 
     def __post_init__(self) -> None:
         chain, buckets = self.chain, self.buckets
+        self.may_overdraw = any(each.overdrafts for each in buckets)
         self.names, self.generation = chain.names, chain.generation
         self.since_ms = max([chain.since_ms, *(each.since_ms for each in buckets)])
         self.note_renewal()

@@ -13,7 +13,7 @@ from ..core.tokens import draw_all, settle_all
 from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.bucket import inspect
-from ..records.level import CHANGES, MADE, NEWEST
+from ..records.level import ANCHOR, CHANGES, MADE, NEWEST
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.bounded import BoundedMap
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..repository.backend import Backend
     from ..stores.port import UpdatesInPlace
+    from .announcing import Announcer
     from .chain import Chain, LevelShard
     from .chains import Chains, Name
     from .grant import GrantFields
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 class InPlace:
     """Charges and settles leases in a store inside the process."""
 
-    def __init__(self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines) -> None:
+    def __init__(
+        self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines, announcer: Announcer
+    ) -> None:
         self._store = store
         self._lock = store.lock
         self._images = store.images
@@ -49,6 +52,7 @@ class InPlace:
         self._chains = chains
         self._plans: BoundedMap[Name, DrawPlan] = BoundedMap(backend.max_cached_keys)
         self._lines = lines
+        self._announcer = announcer
 
     # Taking.
 
@@ -77,6 +81,8 @@ class InPlace:
             after = self._draw(plan, cost, now_ms, now_ms)
         if after is None:
             return self._take_afresh(lease, name, now_ms)
+        if plan.may_overdraw:
+            self._log_overdrafts(chain, after, cost, now_ms)
         self._cache.hits += 1
         return chain, cost, after, now_ms, NOTHING, None, None, None
 
@@ -111,6 +117,17 @@ class InPlace:
             bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
+    def _log_overdrafts(
+        self, chain: Chain, images: Sequence[Image | None], taken: Mapping[str, int], now_ms: int
+    ) -> None:
+        """Log the soft limits of which more was taken than there was, by the images after it."""
+        for (level, _), image in zip(chain.homes, images, strict=True):
+            if image is not None and level.token_limits.soft:
+                limits = level.token_limits_of(image).items()
+                soft = [(name, limit) for name, limit in limits if limit.soft and taken.get(name, 0) > 0]
+                levels = {name: limit.rule.level(image[limit.at.tokens], image[ANCHOR], now_ms) for name, limit in soft}
+                self._announcer.log_overdrafts(level, [name for name, left in levels.items() if left < 0], now_ms)
+
     def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
         """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
         after = [bucket.seen.image or {} for bucket in plan.buckets]
@@ -132,7 +149,10 @@ class InPlace:
         if chain.has_quotas:
             chain.note_reservation(lease, cost)
         with self._lock:
-            return self._take_seen(chain, name, cost, now_ms)
+            granted = self._take_seen(chain, name, cost, now_ms)
+        if granted is not None and any(level.token_limits.soft for level, _ in chain.homes):
+            self._log_overdrafts(chain, granted[2], cost, granted[3])
+        return granted
 
     def _take_seen(self, chain: Chain, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
         """Take ``cost`` after a look at every bucket, under the lock; None if it needs more than that.
@@ -220,6 +240,8 @@ class InPlace:
                 self._plans.put(name, plan)
                 if not self._settle(plan, granted, delta, now_ms):
                     return False
+        if plan.may_overdraw:
+            self._log_overdrafts(chain, [seen.image for _, seen in plan.chain.homes], delta, now_ms)
         if self._lines.occupied:
             self._lines.stir(chain.roots)
         return True
@@ -250,6 +272,8 @@ class InPlace:
             if settled is not image:
                 if owes:
                     bucket.note_debt(settled, delta, now_ms)
+                if returns and bucket.overdrafts:
+                    bucket.return_overdraft(settled, left, charged_ms, granted[1], delta)
                 if bucket.counts:
                     settled[CHANGES] += 1
             before.append(image)

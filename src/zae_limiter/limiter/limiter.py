@@ -175,7 +175,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
         settle_at_once = None
         if self._speculative and isinstance(store, UpdatesInPlace):
-            in_place = InPlace(store, self._backend, self._chains, self._lines)
+            in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             self._take_at_once, settle_at_once = in_place.take, in_place.settle
         if self._prefetcher is not None:
             self._prefetcher.engine = self._engine
