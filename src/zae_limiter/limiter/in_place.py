@@ -13,7 +13,7 @@ from ..core.tokens import draw_all, settle_all
 from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
 from ..records.bucket import inspect
-from ..records.level import ANCHOR, CHANGES, MADE, NEWEST
+from ..records.level import CHANGES, MADE, NEWEST
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.bounded import BoundedMap
@@ -82,7 +82,7 @@ class InPlace:
         if after is None:
             return self._take_afresh(lease, name, now_ms)
         if plan.may_overdraw:
-            self._log_overdrafts(chain, after, cost, now_ms)
+            self._log_overdrafts(plan, after, cost, now_ms)
         self._cache.hits += 1
         return chain, cost, after, now_ms, NOTHING, None, None, None
 
@@ -117,16 +117,13 @@ class InPlace:
             bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
-    def _log_overdrafts(
-        self, chain: Chain, images: Sequence[Image | None], taken: Mapping[str, int], now_ms: int
-    ) -> None:
-        """Log the soft limits of which more was taken than there was, by the images after it."""
-        for (level, _), image in zip(chain.homes, images, strict=True):
-            if image is not None and level.token_limits.soft:
-                limits = level.token_limits_of(image).items()
-                soft = [(name, limit) for name, limit in limits if limit.soft and taken.get(name, 0) > 0]
-                levels = {name: limit.rule.level(image[limit.at.tokens], image[ANCHOR], now_ms) for name, limit in soft}
-                self._announcer.log_overdrafts(level, [name for name, left in levels.items() if left < 0], now_ms)
+    def _log_overdrafts(self, plan: DrawPlan, after: Sequence[Image], taken: Mapping[str, int], now_ms: int) -> None:
+        """Log the soft limits of which more was taken than there was."""
+        for bucket, image in zip(plan.buckets, after, strict=True):
+            for name, _ in bucket.overdrafts:
+                limit = bucket.by_name[name]
+                if taken.get(name, 0) > 0 and image[limit.at.tokens] + limit.since(now_ms) < 0:
+                    self._announcer.log_overdrafts(bucket.level, (name,), now_ms)
 
     def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
         """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
@@ -150,8 +147,9 @@ class InPlace:
             chain.note_reservation(lease, cost)
         with self._lock:
             granted = self._take_seen(chain, name, cost, now_ms)
-        if granted is not None and any(level.token_limits.soft for level, _ in chain.homes):
-            self._log_overdrafts(chain, granted[2], cost, granted[3])
+            plan = self._plans.get(name)
+        if granted is not None and plan is not None and plan.may_overdraw and plan.chain is chain:
+            self._log_overdrafts(plan, [image or {} for image in granted[2]], cost, granted[3])
         return granted
 
     def _take_seen(self, chain: Chain, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
@@ -241,7 +239,7 @@ class InPlace:
                 if not self._settle(plan, granted, delta, now_ms):
                     return False
         if plan.may_overdraw:
-            self._log_overdrafts(chain, [seen.image for _, seen in plan.chain.homes], delta, now_ms)
+            self._log_overdrafts(plan, [bucket.seen.image or {} for bucket in plan.buckets], delta, now_ms)
         if self._lines.occupied:
             self._lines.stir(chain.roots)
         return True
