@@ -53,8 +53,6 @@ class Draft(NamedTuple):
     cost: Mapping[str, int]
     parts: list[Part]
     wide: bool = False
-    as_of_ms: int = 0
-    """The instant as of which it draws in advance from limits that were full."""
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
@@ -75,9 +73,6 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
 
     Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
     """
-    if chain.refills is not None:
-        chosen: Draft | None = chain.refills.draft(pending, now_ms)
-        return chosen
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
+from ...core.bucket import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..records.algebra import Image, Write
-    from ..records.level import Level
+    from ...records.algebra import Image, Write
+    from ...records.level import Level
 
 _WINDOW_MS = 100
 """How long it is counted at a time; what came before counts half as much as what came since."""

@@ -1,0 +1,319 @@
+"""The tokens that this process has prefetched of one bucket, and the corrections that wait for its next write.
+
+Callers take from the tokens without asking the store. Every write that draws more of them also settles what has become
+of the ones before: what nobody has taken goes back, and what leases have used more or less than they took is corrected.
+One write at a time does so. Tokens and corrections of a bucket are shared by all threads and event loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...core.bucket import FOR_EVER, MILLI, ShardBalance
+from ...records.bucket import reading as read_level
+from ...records.level import CREDITS
+from ..chain import Chain, LevelShard, LevelShards
+from ..grant import NOTHING
+from ..planning import add_up
+from .batch import PrefetchedBatch, find_batch
+from .corrections import CorrectedBucket
+from .demand import Demand, Others
+from .draws import FEWEST
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from ...core.decide import Reading
+    from ...core.limit import Limit
+    from ...records.algebra import Image
+    from ...records.level import Level
+    from ..chain import Override
+    from ..planning import Part
+    from .books import Books
+    from .corrections import Correction, WriteUnderWay
+
+    Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
+    """A batch, what was taken of it, and what that has left."""
+
+_LEAD_MS = 30
+"""How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""
+
+
+class Taken:
+    """What one grant has taken of the prefetched tokens of a bucket, the oldest batch first."""
+
+    __slots__ = ("bucket", "corrections", "pieces")
+
+    def __init__(self, bucket: PrefetchedBucket, pieces: Sequence[Piece]) -> None:
+        self.bucket = bucket
+        self.pieces = pieces
+        self.corrections: list[Correction] = []
+
+    def settle(self, delta: Mapping[str, int]) -> None:
+        """Have a correction written with the next write to the bucket; it belongs to the oldest of the batches."""
+        batch = self.pieces[0][0]
+        mine = {name: amount for name, amount in delta.items() if amount and name in batch.level.token_limits}
+        if mine:
+            self.corrections.append(self.bucket.correct(batch, mine))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all corrections are written, as far as they can be."""
+        return all(correction.settled for correction in self.corrections)
+
+    def undo(self) -> None:
+        """Put the tokens back; the next write returns those of which others have taken more since."""
+        if any(self.pieces[0][1].values()):  # else it has taken nothing
+            self.bucket.put_back(self.pieces)
+
+    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
+        batch, _, left = self.pieces[-1]
+        rests = [each.rest() for each in tuple(self.bucket.batches) if each is not batch]
+        rests.append({name: batch.advances[name].last(size) for name, size in left.items() if size})
+        limits = self.bucket.home.seen.limits(batch.level, batch.image, now_ms)
+        for limit in level.limits:
+            anchored = None if limits is None else limits.by_name.get(limit.name)
+            if anchored is not None:
+                rule = batch.level.token_limits_of(batch.image)[limit.name].rule
+                held = tuple([rest[limit.name] for rest in rests if limit.name in rest])
+                balance = ShardBalance(rule, batch.image[anchored.tk], anchored.anchor_ms, advances=held)
+                yield limit, balance.level(now_ms)
+
+
+@dataclass(slots=True, eq=False)
+class DrawChain(Chain):
+    """One prefetched bucket as a chain, for the writes that draw from it."""
+
+    bucket: PrefetchedBucket = field(kw_only=True)
+
+    def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
+        """Return readings of the bucket with what is held of it."""
+        return [self.bucket.add_to(self.bucket.home.level, reading, now_ms) for reading in readings]
+
+
+class PrefetchedBucket(CorrectedBucket):
+    """The tokens held of one bucket, the callers' demand for them, and what is to be corrected."""
+
+    chain: DrawChain
+    """The bucket alone, for the writes that draw from it."""
+    names: Collection[str]
+    """Its limits."""
+
+    def __init__(self, books: Books, home: LevelShard, given: Override | None) -> None:
+        super().__init__(books, home)
+        self.demand = Demand(books.now_ms())
+        self.others = Others()
+        self.batches: list[PrefetchedBatch] = []
+        """The tokens, the oldest first."""
+        self._looked: PrefetchedBatch | None = None
+        """What leases have got that have taken nothing of the bucket as it was last seen."""
+        self._low: dict[str, float] = {}
+        """What is left of each limit when more has to be drawn."""
+        self.is_low = False
+        """Whether more has to be drawn."""
+        self.draws = True
+        """Whether writes draw in advance; if not, they only settle."""
+        self._move(home, given)
+
+    def _move(self, home: LevelShard, given: Override | None) -> None:
+        self.home = home
+        self.names = frozenset(home.level.token_limits)
+        self.chain = DrawChain((LevelShards(home, (home,)),), given, 0, FOR_EVER, 0, bucket=self)
+        self.chain.sharded = False  # its writes know this record alone
+
+    def serves(self, level: Level) -> bool:
+        """Return whether the tokens were drawn under the limits of a level, and from its shard."""
+        mine = self.home.level
+        same = mine.token_limits is level.token_limits and mine.version == level.version
+        return same and mine.shard_count == level.shard_count
+
+    def follow(self, home: LevelShard, given: Override | None) -> bool:
+        """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
+        if self.serves(home.level) and home.seen is self.home.seen:
+            return True
+        with self.lock:
+            if not self.serves(home.level):  # else what was last seen was forgotten meanwhile, and is kept elsewhere
+                if (home.level.version or 0) < (self.home.level.version or 0):
+                    return False
+                self.end_batches()
+            self._move(home, given)
+            return True
+
+    def forget(self) -> None:
+        """Hold nothing, and correct nothing: in a child process, where it is the parent's to do."""
+        super().forget()
+        self.batches = []
+
+    # Taking.
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether demand is high enough for tokens to be drawn in advance."""
+        return self.demand.acquires * self.books.keep_ms >= FEWEST * MILLI
+
+    def count(self, cost: Mapping[str, int], now_ms: int) -> None:
+        """Count an acquire."""
+        if self.demand.count(cost, now_ms):
+            tokens = self.demand.tokens.items() if self.is_hot else ()
+            self._low = {name: amount * _LEAD_MS / MILLI for name, amount in tokens if name in self.names}
+
+    def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of the tokens that are held; return None if they are not all there, or callers are waiting."""
+        under_way = self._write
+        for name, need in cost.items():
+            if need and name in self.names:
+                break
+        else:  # it takes nothing of the bucket
+            return self._look(cost, now_ms)
+        if not self.batches or (under_way is not None and under_way.awaited):
+            return None
+        with self.lock:
+            return self.take_ready(cost, now_ms)
+
+    def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Grant a cost that takes nothing, if no limit that it names is in debt.
+
+        Return None if one is, or the bucket was last seen longer ago than tokens are kept.
+        """
+        level, seen = self.home
+        image = seen.image
+        if image is None or not self.is_hot or not 0 <= now_ms - seen.seen_ms <= self.books.keep_ms:
+            return None
+        limits = seen.limits(level, image, now_ms)
+        if limits is None or now_ms > limits.until_ms:
+            return None
+        for name in cost.keys() & self.names:
+            limit, settled = limits.by_name[name], self.see(image, now_ms)
+            if limit.level(settled[limit.tk], now_ms) < limit.least and not self.count_ready(now_ms).get(name):
+                return None
+        batch = self._looked
+        if batch is None or batch.image is not image or batch.level is not level:
+            batch = self._looked = PrefetchedBatch(level, image, now_ms, {}, now_ms)
+        batch.seen_ms = max(batch.seen_ms, now_ms)  # as of which it is owed what leases use of it after all
+        return Taken(self, ((batch, NOTHING, NOTHING),))
+
+    def take_ready(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of one batch if its tokens suffice, else of several, the oldest tokens first."""
+        if not self.batches:
+            return None
+        pieces: list[Piece] | None = None
+        sound = self.batches[-1].sound
+        needs = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
+        for batch in self.batches:
+            if batch.all_grantable_from <= now_ms <= batch.until_ms:
+                left = batch.take(needs)
+                if left is not None:
+                    pieces = [(batch, needs, left)]
+                    break
+            elif not batch.is_over(now_ms):
+                break
+        pieces = pieces or self._take_across(needs, now_ms)
+        if pieces is None:
+            return None
+        self.grants += any(needs.values())
+        last, first = pieces[-1][2], self.batches[0]
+        for name in needs:
+            least = self._low.get(name, 0.0)
+            if not self.is_low and last.get(name, 0) < least:
+                self.is_low = sum([batch.left.get(name, 0) for batch in self.batches]) < least
+        if first is not pieces[0][0] and first.is_over(now_ms):
+            self.end_batches(now_ms)
+        return Taken(self, pieces)
+
+    def _take_across(self, needs: dict[str, int], now_ms: int) -> list[Piece] | None:
+        """Take of several batches, or of those of which not all may be granted; return None if it is not all there."""
+        ready = self.count_ready(now_ms)
+        if any(ready.get(name, 0) < (need or 1) for name, need in needs.items()):
+            return None
+        pieces: list[Piece] = []
+        for batch in self.batches:
+            there = batch.grantable(now_ms)
+            mine = {name: min(need, there[name]) for name, need in needs.items() if need and there.get(name)}
+            left = batch.take(mine) if mine else None
+            if left is not None:
+                needs = {name: need - mine.get(name, 0) for name, need in needs.items()}
+                pieces.append((batch, mine, left))
+        return pieces or [(self.batches[-1], {}, self.batches[-1].left)]  # of limits that have changed meanwhile
+
+    def put_back(self, pieces: Sequence[Piece]) -> None:
+        """Undo `take`."""
+        with self.lock:
+            self.grants -= 1
+            for batch, mine, left in pieces:
+                if batch.left is left and batch in self.batches:
+                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
+                else:
+                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
+                    self.correct(batch, back, unused=True)
+
+    def count_ready(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms``, by limit."""
+        return add_up([batch.grantable(now_ms) for batch in tuple(self.batches)])
+
+    def count_left(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms`` or later, by limit."""
+        return add_up([batch.left for batch in tuple(self.batches) if now_ms <= batch.until_ms])
+
+    def end_batches(self, now_ms: int | None = None) -> None:
+        """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
+        with self.lock:
+            for batch in tuple(self.batches):
+                if now_ms is None or batch.is_over(now_ms):
+                    self.batches.remove(batch)
+                    back = batch.take_back()
+                    self.books.returned -= sum(back.values())
+                    if back or (self.grants and batch.level.usage_days):  # they have to be counted as well
+                        self.correct(batch, back, unused=True)
+
+    def keep(self, part: Part, image: Image | None, write: WriteUnderWay) -> None:
+        """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
+        self.books.writes += 1
+        if image is None:
+            return
+        self.others.learn(part.shard.level, image, part.write, write.now_ms)
+        batch = find_batch(part, image, write.as_of_ms, write.now_ms, self.books.keep_ms)
+        if batch is not None:
+            self.batches.append(batch)
+            self.is_low = False
+            self.books.schedule(self)
+
+    # Upkeep and reading.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing held and nothing to write."""
+        return not self.batches and self.is_corrected
+
+    def due_ms(self) -> int:
+        """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
+        return min([*[batch.until_ms + 1 for batch in tuple(self.batches)], *self.due()], default=FOR_EVER)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether something has to be written by ``now_ms``; what has expired by then is to be."""
+        self.end_batches(now_ms)
+        return min(self.due(), default=FOR_EVER) <= now_ms
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether the bucket has tokens that are not drawn in advance: in other shards, or as credits."""
+        image = self.home.seen.image
+        return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
+
+    def add_to(self, level: Level, reading: Reading, now_ms: int) -> Reading:
+        """Return what was read of the bucket with the tokens that are held of it, and what is to be corrected."""
+        if self.is_idle:
+            return reading
+        balances, image = dict(reading.balances), self.home.seen.image
+        if level.shard_count == 1 and self.serves(level):
+            seen = None if image is None else self.see(image, now_ms)
+            balances = dict(read_level([(level, seen)], now_ms).balances)
+        rests = [batch.rest() for batch in tuple(self.batches) if now_ms <= batch.until_ms]
+        for name in self.names:
+            held = tuple([rest[name] for rest in rests if name in rest])
+            first, *others = balances.get(name, (None,))
+            if held and isinstance(first, ShardBalance):
+                balances[name] = (first._replace(advances=held), *others)
+        return reading._replace(balances=balances)
