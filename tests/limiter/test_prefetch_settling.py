@@ -233,7 +233,7 @@ def test_limits_that_are_gone_by_the_time_of_the_grant_have_nothing_taken_of_the
     client = Client(RPS)
     client.heat()
     bucket = only_bucket(client)
-    taken = bucket.take_ready({"gone": 1_000}, client.clock.now_ms())
+    taken = bucket.take_across({"gone": 1_000}, client.clock.now_ms())
     assert taken is not None
     taken.settle({"gone": 5_000})
     taken.undo()

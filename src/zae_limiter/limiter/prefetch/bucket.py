@@ -171,7 +171,7 @@ class PrefetchedBucket(CorrectedBucket):
         if not self.batches or (under_way is not None and under_way.awaited):
             return None
         with self.lock:
-            return self.take_ready(cost, now_ms)
+            return self._take_from_one(cost, now_ms) or self.take_across(cost, now_ms)
 
     def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Grant a cost that takes nothing, if no limit that it names is in debt.
@@ -195,48 +195,49 @@ class PrefetchedBucket(CorrectedBucket):
         batch.seen_ms = max(batch.seen_ms, now_ms)  # as of which it is owed what leases use of it after all
         return Taken(self, ((batch, NOTHING, NOTHING),))
 
-    def take_ready(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
-        """Take ``cost`` of one batch if its tokens suffice, else of several, the oldest tokens first."""
-        if not self.batches:
-            return None
-        pieces: list[Piece] | None = None
-        sound = self.batches[-1].sound
-        needs = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
+    def _take_from_one(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of the oldest batch of which all tokens may be granted that has enough; None for no such one."""
+        needs = self._needs(cost)
         for batch in self.batches:
             if batch.all_grantable_from <= now_ms <= batch.until_ms:
                 left = batch.take(needs)
                 if left is not None:
-                    pieces = [(batch, needs, left)]
-                    break
+                    if batch is not self.batches[0] and self.batches[0].is_over(now_ms):
+                        self.end_batches(now_ms)
+                    return self._grant(needs, [(batch, needs, left)])
             elif not batch.is_over(now_ms):
                 break
-        pieces = pieces or self._take_across(needs, now_ms)
-        if pieces is None:
-            return None
-        self.grants += any(needs.values())
-        last, first = pieces[-1][2], self.batches[0]
-        for name in needs:
-            least = self._low.get(name, 0.0)
-            if not self.is_low and last.get(name, 0) < least:
-                self.is_low = sum([batch.left.get(name, 0) for batch in self.batches]) < least
-        if first is not pieces[0][0] and first.is_over(now_ms):
-            self.end_batches(now_ms)
-        return Taken(self, pieces)
+        return None
 
-    def _take_across(self, needs: dict[str, int], now_ms: int) -> list[Piece] | None:
-        """Take of several batches, or of those of which not all may be granted; return None if it is not all there."""
-        ready = self.count_ready(now_ms)
-        if any(ready.get(name, 0) < (need or 1) for name, need in needs.items()):
+    def take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of as many batches as it needs, the oldest tokens first; return None if it is not all there."""
+        needs, ready = self._needs(cost), self.count_ready(now_ms)
+        if not self.batches or any(ready.get(name, 0) < (need or 1) for name, need in needs.items()):
             return None
         pieces: list[Piece] = []
+        missing = needs
         for batch in self.batches:
             there = batch.grantable(now_ms)
-            mine = {name: min(need, there[name]) for name, need in needs.items() if need and there.get(name)}
+            mine = {name: min(need, there[name]) for name, need in missing.items() if need and there.get(name)}
             left = batch.take(mine) if mine else None
             if left is not None:
-                needs = {name: need - mine.get(name, 0) for name, need in needs.items()}
+                missing = {name: need - mine.get(name, 0) for name, need in missing.items()}
                 pieces.append((batch, mine, left))
-        return pieces or [(self.batches[-1], {}, self.batches[-1].left)]  # of limits that have changed meanwhile
+        return self._grant(needs, pieces or [(self.batches[-1], {}, self.batches[-1].left)])  # the limits have changed
+
+    def _needs(self, cost: Mapping[str, int]) -> dict[str, int]:
+        """Return what is taken of the bucket's limits, and which of them must have something left."""
+        sound = self.batches[-1].sound if self.batches else ()
+        return {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
+
+    def _grant(self, needs: Mapping[str, int], pieces: list[Piece]) -> Taken:
+        """Count what was taken, and note whether more has to be drawn."""
+        self.grants += any(needs.values())
+        for name in needs:
+            least = self._low.get(name, 0.0)
+            if not self.is_low and pieces[-1][2].get(name, 0) < least:
+                self.is_low = sum([batch.left.get(name, 0) for batch in self.batches]) < least
+        return Taken(self, pieces)
 
     def put_back(self, pieces: Sequence[Piece]) -> None:
         """Undo `take`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...forks import protect
 from ...records import charging
 from ...records.algebra import Write, apply_write, compose
-from ...records.level import CHANGES, HOUR_END
+from ...records.level import CHANGES, HOUR_END, MADE
 from ...records.settlement import is_split
 from ...runtime.port import has_ended
 from ..chain import LevelShard
@@ -203,17 +203,21 @@ class CorrectedBucket:
 
 
 def _settlements(corrections: Sequence[Correction], seen: LastSeen) -> list[SettlementPart]:
-    """Return corrections as settlements of the buckets drawn from: first all that is given back, then what is owed."""
-    returned, owed = [], []
-    for correction in corrections:
-        batch = correction.batch
-        shard, charge = LevelShard(batch.level, seen), batch.charge()
-        unused = tuple([batch.unused(*each) for each in correction.unused.items()])
-        if correction.back:
-            returned.append(SettlementPart(shard, correction.back, charge, changes=0, unused=unused))
-        if correction.owed:
-            owed.append(SettlementPart(shard, correction.owed, charge, changes=0))
-    return returned + owed
+    """Return corrections as settlements: for each bucket what its draws give back, and what they owe."""
+    groups: dict[object, list[Correction]] = {}
+    for each in corrections:
+        groups.setdefault((id(each.batch.level), each.batch.image.get(MADE, 0)), []).append(each)
+    parts = []
+    for group in groups.values():
+        last = max((each.batch for each in group), key=lambda batch: batch.seen_ms)
+        shard, charge = LevelShard(last.level, seen), last.charge()
+        back, owed = add_up([each.back for each in group]), add_up([each.owed for each in group])
+        if back:
+            unused = tuple([each.batch.unused(*tokens) for each in group for tokens in each.unused.items()])
+            parts.append(SettlementPart(shard, back, charge, changes=0, unused=unused))
+        if owed:
+            parts.append(SettlementPart(shard, owed, charge, changes=0))
+    return parts
 
 
 def _settle_all(

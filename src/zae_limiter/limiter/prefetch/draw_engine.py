@@ -77,7 +77,7 @@ class DrawEngine(Engine):
         if write is None:
             raise NeedsExactWrite
         try:
-            await super()._charge(chain, pending, now_ms, deadline)
+            await super()._charge(chain, pending, self._clock.now_ms(), deadline)
         finally:
             bucket.end(write)
 
@@ -123,12 +123,12 @@ class DrawEngine(Engine):
 
         A charge for which others have left too little gets none.
         """
-        crossing = super()._learn(chain, chosen, outcome, now_ms)
-        for charge in chosen.charges:
-            charge.grant = None
         bucket, parts = _bucket_of(chain), chosen.parts
         with bucket.lock:
             write = bucket.expect_write()
+            crossing = super()._learn(chain, chosen, outcome, write.now_ms)
+            for charge in chosen.charges:
+                charge.grant = None
             write.confirm()
             for part, image in zip(parts, outcome.images, strict=False):  # behind it those of usage records
                 bucket.keep(part, image, write)
@@ -136,7 +136,7 @@ class DrawEngine(Engine):
             looked_at = {name for part in parts for name, size in part.cost.items() if not size}
             for charge in chosen.charges:
                 cost = {name: need for name, need in charge.cost.items() if need or name not in looked_at}
-                taken = bucket.take_ready(cost, write.now_ms) if charge.cost else None
+                taken = bucket.take_across(cost, write.now_ms) if charge.cost else None
                 if taken is not None or not charge.cost:
                     images = () if taken is not None else (None,)
                     fields = (chain, charge.cost, images, write.now_ms, NOTHING, None, None, (taken,))
