@@ -8,7 +8,7 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core.bucket import MILLI
 from ..core.decide import refusal
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .waiting import Lines
 
 T = TypeVar("T")
+E = TypeVar("E", bound="Engine")
 
 _BACK_OFF_MS, _LONGEST_BACK_OFF_MS = 10, 320
 """How long it is waited at most after a lost race for a slot, but for the first: that may be due to an old image."""
@@ -90,11 +91,9 @@ class Engine:
         self._atomic = able.free_atomic_commit
         self._merges = merges
 
-    def over(self, backend: Backend) -> Self:
-        """Return an engine like this one over another backend."""
-        return type(self)(
-            backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges
-        )
+    def over(self, backend: Backend, kind: type[E]) -> E:
+        """Return an engine of a kind over another backend; it is like this one otherwise."""
+        return kind(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
 
     def begin(self) -> Deadline:
         """Return the deadline of work that nobody waits for, which begins now."""

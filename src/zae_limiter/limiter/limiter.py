@@ -172,8 +172,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
         self._backend.store = observe_store(self.repository.store, self._observers)
-        parts = (self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
-        self._engine = Engine(*parts)
+        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
         store = self._backend.store
         self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
         settle_at_once = None
@@ -181,7 +180,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines)
             self._take_at_once, settle_at_once = in_place.take, in_place.settle
         if self._prefetcher is not None:
-            self._engine = engine = self._prefetcher.open_engine(*parts)
+            self._engine = engine = self._prefetcher.extend(self._engine)
             self._take_at_once = partial(self._take_held, engine)
         # An observed take begins with the stop-watch.
         self._take_now = None if observers else self._take_at_once

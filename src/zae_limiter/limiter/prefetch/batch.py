@@ -48,9 +48,9 @@ class PrefetchedBatch:
         """Return whether nothing of it can be granted any more."""
         return now_ms > self.until_ms or not any(self.left.values())
 
-    def rest(self) -> dict[str, Advance]:
-        """Return what is left of each advance."""
-        return {name: self.advances[name].last(size) for name, size in self.left.items() if size}
+    def rest(self, left: Mapping[str, int]) -> dict[str, Advance]:
+        """Return the last tokens of each advance, of which so many are ``left``."""
+        return {name: self.advances[name].last(size) for name, size in left.items() if size}
 
     def grantable(self, now_ms: int) -> dict[str, int]:
         """Return by limit how many of the tokens may be granted at ``now_ms``."""
@@ -58,21 +58,7 @@ class PrefetchedBatch:
             return {}
         if now_ms >= self.all_grantable_from:
             return self.left
-        return {name: advance.grantable(now_ms) for name, advance in self.rest().items()}
-
-    def take(self, needs: Mapping[str, int]) -> dict[str, int] | None:
-        """Take tokens, all of which may be granted; return what is left, or None if they are not all there.
-
-        A limit of which nothing is needed must have something left.
-        """
-        left = self.left.copy()
-        for name, need in needs.items():
-            have = left.get(name, 0)
-            if have < (need or 1):
-                return None
-            left[name] = have - need
-        self.left = left
-        return left
+        return {name: advance.grantable(now_ms) for name, advance in self.rest(self.left).items()}
 
     def take_back(self) -> dict[str, int]:
         """Take out everything that is left; return it as a correction: below zero."""

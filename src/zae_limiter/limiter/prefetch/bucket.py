@@ -71,8 +71,7 @@ class Taken:
     def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
         batch, _, left = self.pieces[-1]
-        rests = [each.rest() for each in tuple(self.bucket.batches) if each is not batch]
-        rests.append({name: batch.advances[name].last(size) for name, size in left.items() if size})
+        rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
         limits = self.bucket.home.seen.limits(batch.level, batch.image, now_ms)
         for limit in level.limits:
             anchored = None if limits is None else limits.by_name.get(limit.name)
@@ -171,7 +170,18 @@ class PrefetchedBucket(CorrectedBucket):
         if not self.batches or (under_way is not None and under_way.awaited):
             return None
         with self.lock:
-            return self._take_from_one(cost, now_ms) or self.take_across(cost, now_ms)
+            batches = self.batches
+            for batch in batches:
+                if batch.all_grantable_from <= now_ms <= batch.until_ms:
+                    left = self._take_from(batch, cost)
+                    if left is not None:
+                        self.grants += 1
+                        if batch is not batches[0] and batches[0].is_over(now_ms):
+                            self.end_batches(now_ms)
+                        return Taken(self, ((batch, cost, left),))
+                elif not batch.is_over(now_ms):
+                    break
+            return self.take_across(cost, now_ms)
 
     def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Grant a cost that takes nothing, if no limit that it names is in debt.
@@ -195,49 +205,40 @@ class PrefetchedBucket(CorrectedBucket):
         batch.seen_ms = max(batch.seen_ms, now_ms)  # as of which it is owed what leases use of it after all
         return Taken(self, ((batch, NOTHING, NOTHING),))
 
-    def _take_from_one(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
-        """Take ``cost`` of the oldest batch of which all tokens may be granted that has enough; None for no such one."""
-        needs = self._needs(cost)
-        for batch in self.batches:
-            if batch.all_grantable_from <= now_ms <= batch.until_ms:
-                left = batch.take(needs)
-                if left is not None:
-                    if batch is not self.batches[0] and self.batches[0].is_over(now_ms):
-                        self.end_batches(now_ms)
-                    return self._grant(needs, [(batch, needs, left)])
-            elif not batch.is_over(now_ms):
-                break
-        return None
+    def _take_from(self, batch: PrefetchedBatch, cost: Mapping[str, int]) -> dict[str, int] | None:
+        """Take ``cost`` of one batch, if it is all there. Return what is left of the batch."""
+        left, low = batch.left.copy(), self._low
+        for name, need in cost.items():
+            have = left.get(name, 0)
+            if have < (need or 1):
+                if name in self.names and (need or name not in self.batches[-1].sound):
+                    return None
+            elif need:
+                left[name] = have = have - need
+                if have < low.get(name, 0.0):
+                    others = sum([each.left.get(name, 0) for each in self.batches if each is not batch])
+                    self.is_low = self.is_low or have + others < low[name]
+        batch.left = left
+        return left
 
     def take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Take ``cost`` of as many batches as it needs, the oldest tokens first; return None if it is not all there."""
-        needs, ready = self._needs(cost), self.count_ready(now_ms)
+        ready, sound = self.count_ready(now_ms), self.batches[-1].sound if self.batches else ()
+        needs = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
         if not self.batches or any(ready.get(name, 0) < (need or 1) for name, need in needs.items()):
             return None
+        self.grants += any(needs.values())
         pieces: list[Piece] = []
-        missing = needs
         for batch in self.batches:
             there = batch.grantable(now_ms)
-            mine = {name: min(need, there[name]) for name, need in missing.items() if need and there.get(name)}
-            left = batch.take(mine) if mine else None
+            mine = {name: min(need, there[name]) for name, need in needs.items() if need and there.get(name)}
+            left = self._take_from(batch, mine) if mine else None
             if left is not None:
-                missing = {name: need - mine.get(name, 0) for name, need in missing.items()}
+                needs = {name: need - mine.get(name, 0) for name, need in needs.items()}
                 pieces.append((batch, mine, left))
-        return self._grant(needs, pieces or [(self.batches[-1], {}, self.batches[-1].left)])  # the limits have changed
-
-    def _needs(self, cost: Mapping[str, int]) -> dict[str, int]:
-        """Return what is taken of the bucket's limits, and which of them must have something left."""
-        sound = self.batches[-1].sound if self.batches else ()
-        return {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
-
-    def _grant(self, needs: Mapping[str, int], pieces: list[Piece]) -> Taken:
-        """Count what was taken, and note whether more has to be drawn."""
-        self.grants += any(needs.values())
-        for name in needs:
-            least = self._low.get(name, 0.0)
-            if not self.is_low and pieces[-1][2].get(name, 0) < least:
-                self.is_low = sum([batch.left.get(name, 0) for batch in self.batches]) < least
-        return Taken(self, pieces)
+        return Taken(
+            self, pieces or ((self.batches[-1], NOTHING, self.batches[-1].left),)
+        )  # its limits have changed meanwhile
 
     def put_back(self, pieces: Sequence[Piece]) -> None:
         """Undo `take`."""
@@ -286,7 +287,7 @@ class PrefetchedBucket(CorrectedBucket):
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
-        return not self.batches and self.is_corrected
+        return not (self.batches or self._corrections or self._write)
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
@@ -311,7 +312,7 @@ class PrefetchedBucket(CorrectedBucket):
         if level.shard_count == 1 and self.serves(level):
             seen = None if image is None else self.see(image, now_ms)
             balances = dict(read_level([(level, seen)], now_ms).balances)
-        rests = [batch.rest() for batch in tuple(self.batches) if now_ms <= batch.until_ms]
+        rests = [batch.rest(batch.left) for batch in tuple(self.batches) if now_ms <= batch.until_ms]
         for name in self.names:
             held = tuple([rest[name] for rest in rests if name in rest])
             first, *others = balances.get(name, (None,))

@@ -110,11 +110,6 @@ class CorrectedBucket:
         """Whether a write is under way."""
         return self._write is not None
 
-    @property
-    def is_corrected(self) -> bool:
-        """Whether there is nothing to write."""
-        return not (self._corrections or self._write)
-
     def due(self) -> list[int]:
         """Return when corrections have to be written, if no other write takes them along."""
         return [correction.due_ms for correction in tuple(self._corrections)]

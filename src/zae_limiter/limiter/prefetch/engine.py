@@ -18,40 +18,25 @@ from ..engine import Engine
 from ..grant import NOTHING, new_grant
 from ..planning import Outdated
 from .corrections import NeedsExactWrite
-from .draw_engine import DrawEngine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...repository.backend import Backend
     from ...runtime.deadline import Deadline
-    from ..announcing import Announcer
     from ..chain import Chain, LevelShard
-    from ..chains import Chains
     from ..coalescer import Turn
     from ..grant import Grant, GrantFields, TakenTokens
     from ..options import AcquireOptions
-    from ..waiting import Lines
     from .bucket import Taken
     from .buckets import PrefetchedBuckets
+    from .draw_engine import DrawEngine
 
 
 class PrefetchingEngine(Engine):
     """Charges chains and settles leases, as far as possible without asking the store."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        chains: Chains,
-        refusal_ttl_ms: int,
-        announcer: Announcer,
-        lines: Lines,
-        *,
-        buckets: PrefetchedBuckets,
-    ) -> None:
-        super().__init__(backend, chains, refusal_ttl_ms, announcer, lines)
-        self.draws = DrawEngine(backend, chains, refusal_ttl_ms, announcer, lines)
-        self._buckets = buckets
+    buckets: PrefetchedBuckets
+    draws: DrawEngine
 
     def take_held(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Take a cost at every level from what is held; return None, with nothing taken, if it is not all there."""
@@ -60,7 +45,7 @@ class PrefetchingEngine(Engine):
             if name not in chain.names:
                 return None
         for level, _ in chain.homes:
-            bucket = self._buckets.get((level.key.pk, level.priority))
+            bucket = self.buckets.get((level.key.pk, level.priority))
             taken = None
             if bucket is not None and bucket.serves(level):
                 taken = bucket.take(cost, now_ms)
@@ -70,7 +55,7 @@ class PrefetchingEngine(Engine):
                 return None
             found.append(taken)
         for taken in found:
-            self._buckets.books.granted += 1
+            self.buckets.books.granted += 1
             taken.bucket.count(cost, now_ms)
             self.draws.start_if_low(taken.bucket)
         return chain, cost, (), now_ms, NOTHING, None, None, tuple(found)
@@ -136,7 +121,7 @@ class PrefetchingEngine(Engine):
             if isinstance(error, RateLimitExceeded) and len(cold) < len(chain.homes):
                 raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
             raise
-        self._buckets.books.granted += len(served) - len(cold)
+        self.buckets.books.granted += len(served) - len(cold)
         return grant
 
     def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
@@ -148,7 +133,7 @@ class PrefetchingEngine(Engine):
         self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it needs an exact write."""
-        bucket = self._buckets.find(home, chain.given)
+        bucket = self.buckets.find(home, chain.given)
         if bucket is None:
             return None
         if counts:

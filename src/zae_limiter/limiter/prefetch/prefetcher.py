@@ -17,17 +17,16 @@ from ...logs import RETURN_LOST, tell
 from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from .buckets import PrefetchedBuckets, PrefetchingChain
+from .draw_engine import DrawEngine
 from .engine import PrefetchingEngine
 
 if TYPE_CHECKING:
     from ...repository.backend import Backend
     from ...runtime.port import Caller
-    from ..announcing import Announcer
     from ..background import BackgroundStore
     from ..chains import Chains
-    from ..waiting import Lines
+    from ..engine import Engine
     from .bucket import PrefetchedBucket
-    from .draw_engine import DrawEngine
 
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
@@ -58,13 +57,12 @@ class Prefetcher:
         after_fork(self._forget)
         _OPEN.add(self)
 
-    def open_engine(
-        self, backend: Backend, chains: Chains, refusal_ttl_ms: int, announcer: Announcer, lines: Lines
-    ) -> PrefetchingEngine:
-        """Return an engine that prefetches, by which this writes from now on; the arguments are those of `Engine`."""
-        engine = PrefetchingEngine(backend, chains, refusal_ttl_ms, announcer, lines, buckets=self.buckets)
-        self.draws = engine.draws
-        return engine
+    def extend(self, engine: Engine) -> PrefetchingEngine:
+        """Return an engine like ``engine`` that prefetches, by which this writes from now on."""
+        extended = engine.over(self._backend, PrefetchingEngine)
+        extended.buckets, extended.draws = self.buckets, engine.over(self._backend, DrawEngine)
+        self.draws = extended.draws
+        return extended
 
     async def flush(self, draws: DrawEngine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
@@ -113,7 +111,7 @@ class Prefetcher:
 
     def _open_draws(self) -> DrawEngine:
         """Return an engine that can write in the calling thread."""
-        return self.draws.over(self._background.open_backend())
+        return self.draws.over(self._background.open_backend(), DrawEngine)
 
     def _wake(self, due_ms: int) -> None:
         """Have `keep_up` called at an instant, or earlier."""
