@@ -1,5 +1,6 @@
 """The values of the public API, as one door."""
 
+from .aws.stack_options import StackOptions as StackOptions
 from .core.alerts import Alert as Alert
 from .core.limit import Limit as Limit
 from .core.names import (
@@ -25,7 +26,6 @@ from .core.reports import (
     Survey as Survey,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
-from .core.stack_options import StackOptions as StackOptions
 from .core.usage import InFlight as InFlight, UsageSnapshot as UsageSnapshot, UsageSummary as UsageSummary
 from .core.values import (
     Access as Access,

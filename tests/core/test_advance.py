@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter.core.advance import Advance, choose_advance
-from zae_limiter.core.bucket import Rule, ShardBalance, level, wait_ms
-from zae_limiter.core.draw import AnchoredLimit
+from zae_limiter.core.balances import wait_ms
+from zae_limiter.core.production import Rule
+from zae_limiter.core.tokens import TokenFrame, Tokens
+from zae_limiter.records.level import token_fields
 
 T = 1_800_000_000_000
 TEN = Rule(20_000, 10_000, 1_000)
@@ -14,7 +16,7 @@ TEN = Rule(20_000, 10_000, 1_000)
 
 
 def advance(met: int, size: int, rule: Rule = TEN) -> Advance:
-    return Advance(AnchoredLimit.of(rule, T - 5_000, ("tk", "tc")), T, met, size)
+    return Advance(TokenFrame.of(rule, T - 5_000, token_fields("rpm"), T), T, met, size)
 
 
 def test_what_the_bucket_holds_is_there_at_once_and_the_rest_with_the_refill() -> None:
@@ -43,10 +45,10 @@ def test_never_more_is_grantable_than_an_exact_bucket_would_have_given(
     """The level that is left and what may not be granted yet are never below zero together: the step of the proof."""
     rule = Rule(10**9, amount, period)
     drawn = advance(met, size, rule)
-    left = level(rule, met - size, T, T + later)
+    left = rule.level(met - size, T, T + later)
     early = size - drawn.grantable(T + later)
     assert left + early >= min(0, met + left - (met - size))
-    assert drawn.grantable(T + later) <= max(0, level(rule, met, T, T + later)) + 1, "a millitoken of rounding at most"
+    assert drawn.grantable(T + later) <= max(0, rule.level(met, T, T + later)) + 1, "a millitoken of rounding at most"
 
 
 @given(met=st.integers(-3_000, 5_000), size=st.integers(1, 5_000), place=st.integers(1, 5_000))
@@ -60,7 +62,7 @@ def test_the_instant_of_a_token_is_the_first_at_which_it_may_be_granted(met: int
 
 def test_a_balance_is_what_is_ready_and_what_the_bucket_has() -> None:
     held = advance(met=1_000, size=3_000).last(2_500)
-    balance = ShardBalance(TEN, -2_000, T, advances=(held,))
+    balance = Tokens(TEN, -2_000, T, advances=(held,))
     assert [balance.level(T + later) for later in (0, 50, 200, 300)] == [500, 1_000, 2_500, 3_500]
     assert wait_ms((balance,), 1_000, T) == 50
     assert wait_ms((balance,), 3_500, T) == 300
@@ -68,8 +70,8 @@ def test_a_balance_is_what_is_ready_and_what_the_bucket_has() -> None:
 
 def test_what_was_drawn_ahead_is_no_debt() -> None:
     held = advance(met=0, size=3_000).last(3_000)
-    assert ShardBalance(TEN, -3_000, T, advances=(held,)).level(T) == 0
-    assert ShardBalance(TEN, -4_000, T, advances=(held,)).level(T) == -1_000, "a thousand of it is"
+    assert Tokens(TEN, -3_000, T, advances=(held,)).level(T) == 0
+    assert Tokens(TEN, -4_000, T, advances=(held,)).level(T) == -1_000, "a thousand of it is"
 
 
 def test_half_of_what_is_left_is_left_to_others() -> None:

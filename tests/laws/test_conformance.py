@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS, Check, deviating
 from tests.laws.toys import Distant, Hot, Toy, toys
 from tests.support.backends import BACKENDS, Backend
 from zae_limiter.records.algebra import (
     Image,
 )
 from zae_limiter.testing import Harness
-from zae_limiter.testing.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS, Check, deviating
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -102,7 +102,7 @@ async def simulate(
                     outcome.grants.append(grant)
         except RateLimitExceeded:
             outcome.refused += 1
-            for bucket in limiter._prefetcher.buckets.active() if limiter._prefetcher else ():
+            for bucket in limiter._prefetcher.active() if limiter._prefetcher else ():
                 outcome.refused_while_held += bucket.count_ready(shared.clock.now_ms()).get("rps", 0) >= 1_000
 
     async def process(limiter: RateLimiter, store: Distant) -> None:

@@ -182,7 +182,7 @@ def test_a_loop_that_was_closed_in_the_middle_of_a_draw_keeps_nobody_waiting() -
 
     asyncio.run(begin())
     assert limiter._prefetcher is not None
-    (bucket,) = limiter._prefetcher.buckets.active()
+    (bucket,) = limiter._prefetcher.active()
     ended = asyncio.new_event_loop()
     ended.close()
     assert bucket.begin(ended)  # as a write does that never ends

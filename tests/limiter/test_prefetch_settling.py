@@ -12,7 +12,7 @@ from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.limiter.coalescer import PendingCharge
-from zae_limiter.limiter.deciding import Knowledge
+from zae_limiter.limiter.deciding import UNKNOWN, Knowledge
 from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket
 from zae_limiter.limiter.prefetch.prefetcher import Prefetcher
 from zae_limiter.stores.memory import MemoryStore
@@ -28,7 +28,7 @@ def prefetcher_of(client: Client) -> Prefetcher:
 
 
 def only_bucket(client: Client) -> PrefetchedBucket:
-    (bucket,) = prefetcher_of(client).buckets.active()
+    (bucket,) = prefetcher_of(client).active()
     return bucket
 
 
@@ -128,7 +128,7 @@ def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
     assert write is not None
     too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.begin())
     now_ms = client.clock.now_ms()
-    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Knowledge.REMEMBERED) is None
+    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Knowledge.REMEMBERED) is UNKNOWN
     client.clock.advance_ms(501)
     assert prefetcher.keep_up() is None, "the corrections are in hand"
     bucket.end(write)
@@ -193,7 +193,7 @@ def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
     lease.adjust(tpm=5_000)
     lease.exit()
     assert client.limiter.available("org", MODEL) == {"tpm": -4_000}
-    org = next(each for each in prefetcher_of(client).buckets.active() if "tpm" in each.names)
+    org = next(each for each in prefetcher_of(client).active() if "tpm" in each.names)
     assert org.take(cost, client.clock.now_ms()) is None
 
 
@@ -223,7 +223,7 @@ def test_a_look_with_an_older_instant_owes_as_of_the_newest() -> None:
     lease = client.take(cost)
     lease.adjust(tpm=1_000)
     lease.exit()
-    org = next(each for each in prefetcher_of(client).buckets.active() if "tpm" in each.names)
+    org = next(each for each in prefetcher_of(client).active() if "tpm" in each.names)
     assert org.take(cost, client.clock.now_ms() - 200) is not None
     client.limiter.flush()
     assert client.limiter.available("org", MODEL) == {"tpm": 0}

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.oracle import LAG_MS, Entry, Ledger
+from tests.conformance.room import beside, new_limiter
 from tests.support.acquiring import granted
 from tests.support.meddler import Meddler
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded
@@ -20,8 +22,6 @@ from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, Harness
-from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
-from zae_limiter.testing.conformance.room import beside, new_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,6 @@ from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
 from .commands import Command, Group, Shell
-from .old_names import GONE, refuse
 from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -40,7 +39,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Run it on AWS": {
         "deploy": "deploy:deploy",
         "list": "deploy:list_limiters",
-        "upgrade": "status:upgrade",
+        "upgrade": ".v017.upgrade.command:upgrade",
         "dead-letters": "dead_letters:dead_letters",
         "delete": "deploy:delete",
         "cfn-template": "deploy:cfn_template",
@@ -66,10 +65,8 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
-        if cmd_name in GONE:
-            return refuse(cmd_name)
         if cmd_name not in _WHERE:
-            return None
+            return super().get_command(ctx, cmd_name)
         module, _, attribute = _WHERE[cmd_name].partition(":")
         found: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         return found

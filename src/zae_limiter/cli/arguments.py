@@ -55,7 +55,6 @@ _SECONDS = {
 _CONCURRENT = "concurrent"
 _HOLDING = ("ttl", "max_hold")
 """Options of a concurrency limit alone: behind others they would be floors of these names."""
-_SOFT = f"{__name__}.soft"
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
@@ -270,7 +269,7 @@ def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
 
 
 def limit_option(*, required: bool = False) -> Decorator:
-    """Return the option ``-l``, which takes limits; where they are required ``--soft NAME`` is accepted too."""
+    """Return the option ``-l``, which takes limits."""
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
@@ -280,27 +279,7 @@ def limit_option(*, required: bool = False) -> Decorator:
         "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
     )
     names = ("--limit", "-l", "limits")
-    if not required:
-        return _make_option(parse_limit, *names, multiple=True, metavar="LIMIT", help=help)
-    # eager: its names are known before the limits are
-    soft = click.option("--soft", multiple=True, hidden=True, is_eager=True, expose_value=False, callback=_keep_soft)
-    return combine(
-        _make_option(parse_limit, *names, multiple=True, required=True, metavar="LIMIT", help=help, callback=_soften),
-        soft,
-    )
-
-
-def _keep_soft(ctx: click.Context, param: click.Parameter, names: Sequence[str]) -> None:
-    ctx.meta[_SOFT] = names
-
-
-def _soften(ctx: click.Context, param: click.Parameter, limits: Sequence[Limit]) -> list[Limit]:
-    """Return the limits, those that ``--soft`` names as soft ones."""
-    soft = set(ctx.meta[_SOFT])
-    unknown = soft - {limit.name for limit in limits}
-    if unknown:
-        raise click.BadParameter(f"{min(unknown)!r} is no limit of -l.", ctx, param_hint="'--soft'")
-    return [replace(limit, soft=limit.soft or limit.name in soft) for limit in limits]
+    return _make_option(parse_limit, *names, multiple=True, required=required, metavar="LIMIT", help=help)
 
 
 def amount_option(*names: str, **settings: Any) -> Decorator:

@@ -11,7 +11,6 @@ from ..core.values import AuditEvent
 from .arguments import spell_limit
 from .commands import Group, Shell
 from .grid import Grid
-from .old_names import Renamed
 from .output import to_jsonable
 
 
@@ -27,27 +26,21 @@ def audit() -> None:
 
 @audit.command("list")
 @click.argument("entity_id", required=False)
-@click.option("--entity-id", "--entity", "-e", "entity_option", metavar="ID", hidden=True)
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
 @click.option(
     "--most",
-    cls=Renamed,
-    old="--limit -l",
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
     metavar="N",
     help="At most N.",
 )
-@click.option(
-    "--before", cls=Renamed, old="--start-event-id", metavar="EVENT_ID", help="Only changes before this event."
-)
+@click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
 def list_events(
     shell: Shell,
     entity_id: str | None,
-    entity_option: str | None,
     of_system: bool,
     resource: str | None,
     registered: str | None,
@@ -65,7 +58,6 @@ def list_events(
     """
     named = (
         entity_id,
-        entity_option,
         "$SYSTEM" if of_system else None,
         None if resource is None else f"$RESOURCE:{resource}",
         None if registered is None else f"$NAMESPACE:{registered}",

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from ..v017.commands import OldCommands, OldNames
 from .grid import Grid
 from .output import drop_double_stop, note, print_grid, print_json, to_jsonable
 
@@ -174,7 +175,7 @@ _STORE_OPTIONS = (
 )
 
 
-class _WithStoreOptions(click.Command):
+class _WithStoreOptions(OldNames):
     """Accepts the store options, which its help shows apart from its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -201,7 +202,7 @@ class Command(_WithStoreOptions):
         return super().invoke(ctx)
 
 
-class Group(_WithStoreOptions, click.Group):
+class Group(_WithStoreOptions, OldCommands):
     """A group of such commands."""
 
     command_class = Command

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
+from ..core.production import MILLI
 from ..core.values import Entity
 from .arguments import (
     amount_option,
@@ -24,7 +24,6 @@ from .arguments import (
 )
 from .commands import Group, Shell, principal_option, yes_option
 from .grid import Grid, facts
-from .old_names import Renamed, hide
 from .output import note, to_jsonable
 from .policies import find_unknown, read_entity_policies, spell_policies
 from .slots import TakenSlots, show_slots
@@ -52,7 +51,7 @@ metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be 
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A name for people.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="The entity above it, which must exist.")
-@click.option("--cascade", cls=Renamed, old="/--no-cascade", is_flag=True, help="Charge the parent too, and so on up.")
+@click.option("--cascade", is_flag=True, help="Charge the parent too, and so on up.")
 @metadata_option
 @principal_option
 def create(shell: Shell, **fields: Any) -> None:
@@ -70,7 +69,7 @@ def create(shell: Shell, **fields: Any) -> None:
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
-@click.option("--no-parent", cls=Renamed, old="--none", is_flag=True, help="Remove the parent.")
+@click.option("--no-parent", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
@@ -90,14 +89,9 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
     if given.get("name") == "":
         given["name"] = None
     if not given.keys() - {"expected_version", "principal"}:
-        moving = click.get_current_context().info_name == "set-parent"
-        known = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
-        raise click.UsageError(f"Nothing to change: pass {known}.")
+        raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
-
-
-entity.add_command(hide(update), "set-parent")
 
 
 @entity.command()
@@ -304,15 +298,11 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
 @click.option(
     "--resource",
     "-r",
-    cls=Renamed,
-    old="--with-custom-limits",
     metavar="NAME",
     help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).",
 )
 @click.option(
     "--most",
-    cls=Renamed,
-    old="--limit",
     type=click.IntRange(1),
     default=1000,
     show_default=True,

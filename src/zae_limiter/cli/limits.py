@@ -15,7 +15,6 @@ from ..manifest.parsing import parse_manifest
 from ..manifest.plans import decode_plan, encode_plan
 from .arguments import Decorator, combine, parse_limit
 from .commands import Group, Shell, principal_option, yes_option
-from .old_names import refuse, unused_option
 from .output import note, print_json, spell_count
 from .plan_view import show_plan, show_unified
 
@@ -118,9 +117,6 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; exit with 2 if there is something to do.")
 @_quiet_option
-@unused_option(
-    "--full", is_flag=True, why="every acquire sees the limits in force, so no bucket is left to be rewritten."
-)
 @yes_option
 @principal_option
 def apply_limits(
@@ -191,9 +187,6 @@ def export_limits(shell: Shell, file: Path | None, format: str | None, yes: bool
         shell.confirm(f"Overwrite {file}?", yes)
     _write(file, write_document(data, chosen))
     shell.show({"file": str(file), **data}, f"Wrote {file}.")
-
-
-limits.add_command(refuse("limits cfn-template"))
 
 
 @limits.command("schema")

@@ -13,16 +13,11 @@ from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duratio
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import Cell, facts, printable
-from .old_names import Renamed, unused_option
 from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
     from ..aws.local.home import Home, RunningEngine, Say
-
-
-_FORMATS = {"eval": None, "direnv": "bash", "powershell": "powershell"}
-"""The values of the older option ``--format`` of `env`, and the shells they are for; None is the present one."""
 
 
 @click.group(cls=Group)
@@ -44,13 +39,7 @@ def local() -> None:
         )
 
 
-_NO_DOCKER = "the local AWS is ministack, a process without Docker."
-_docker_option = unused_option("--docker-host", why=_NO_DOCKER)
-
-
 @local.command()
-@_docker_option
-@unused_option("--image", why=_NO_DOCKER)
 @click.option(
     "--port", type=click.IntRange(1, 65535), envvar="ZAE_LIMITER_LOCAL_PORT", help="Where to listen.  [default: 4566]"
 )
@@ -110,7 +99,6 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
 
 
 @local.command()
-@_docker_option
 @click.option("--purge", is_flag=True, help="Also remove ministack and the logs.")
 def down(shell: Shell, purge: bool) -> None:
     """Stop it and discard everything in it.
@@ -131,7 +119,6 @@ def down(shell: Shell, purge: bool) -> None:
 
 
 @local.command()
-@_docker_option
 def status(shell: Shell) -> None:
     """Show whether it is running, where, and with which limiters.
 
@@ -177,13 +164,10 @@ def status(shell: Shell) -> None:
 
 
 @local.command()
-@_docker_option
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until it stops.")
 @click.option(
     "--lines",
     "count",
-    cls=Renamed,
-    old="--tail",
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
@@ -211,9 +195,7 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
 
 @local.command()
 @click.option("--shell", "dialect", type=click.Choice(["bash", "fish", "powershell"]), help="[default: by $SHELL]")
-@click.option("--format", "-f", "format", type=click.Choice(list(_FORMATS)), default="eval", hidden=True)
-@click.option("--port", type=click.IntRange(1, 65535), hidden=True)
-def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> None:
+def env(shell: Shell, dialect: str | None) -> None:
     """Print the settings that make a shell use it.
 
     Then every command and every AWS SDK in that shell talks to the local AWS.
@@ -226,10 +208,8 @@ def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> Non
     from ..aws.local import home, lifecycle
 
     running = lifecycle.require_running(home.find_home())
-    if port not in (None, running.port):
-        raise click.UsageError(f"The local AWS that is running is at port {running.port}, not at {port}.")
     settings = lifecycle.variables(running.endpoint, shell.region or running.region)
-    chosen = dialect or _FORMATS[format] or lifecycle.detect_shell()
+    chosen = dialect or lifecycle.detect_shell()
     shell.show(settings, "\n".join(lifecycle.export_lines(settings, chosen)))
 
 

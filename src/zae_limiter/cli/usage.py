@@ -17,7 +17,6 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
-from .old_names import Renamed
 from .output import note
 from .policies import spell_reset
 
@@ -58,8 +57,6 @@ _usage_options = combine(
         "--entity",
         "-e",
         "entity_id",
-        cls=Renamed,
-        old="--entity-id",
         metavar="ID",
         help="What this entity consumed.",
     ),

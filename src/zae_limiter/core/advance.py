@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, between
+from .production import FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .bucket import Rule
-    from .draw import AnchoredLimit
+    from .production import Rule
+    from .tokens import TokenFrame
 
 
 class Advance(NamedTuple):
     """The tokens of one limit that one draw has taken, in millitokens, and when each of them may be granted."""
 
-    limit: AnchoredLimit
+    limit: TokenFrame
     drawn_ms: int
     met: int
     """The level of the bucket that the draw has met."""
@@ -86,7 +86,7 @@ def value_unused(
     """
     counted, most_returned = 0, FOR_EVER
     for each in unused:
-        room = each.room - between(rule, each.drawn_ms, now_ms) - returned - counted
+        room = each.room - rule.produced_between(each.drawn_ms, now_ms) - returned - counted
         worth = max(0, min(each.amount, room)) if each.anchor_ms == anchor_ms else 0
         if worth:
             most_returned = min(most_returned, returned + room - worth)

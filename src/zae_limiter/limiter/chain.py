@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import refusal, wait_for
 from ..core.errors import ValidationError
+from ..core.production import FOR_EVER, MILLI
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level, attribute
 from ..records.slots import MOST_TAKEN
@@ -274,9 +274,9 @@ class Chain:
         refuses = instant > now_ms and refusal(self.readings_for(cost, instant), cost, instant) is not None
         return now_ms if refuses else instant
 
-    def readings(self, now_ms: int) -> list[Reading]:
-        """Return the chain as last seen."""
-        return self.present([level.reading(now_ms) for level in self.levels], now_ms)
+    def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
+        """Return the chain as last seen, or with some of the images as given."""
+        return self.present([level.reading(now_ms, images) for level in self.levels], now_ms)
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""

@@ -7,10 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..core import names
-from ..core.bucket import FOR_EVER
 from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.names import MAX_DEPTH
+from ..core.production import FOR_EVER
 from ..core.values import Access
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, tell
@@ -202,7 +202,7 @@ class Chains:
             image = seen.image  # another thread may replace it
             if image is not None and charging.is_ahead(level, image):
                 newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))
-        now_ms = self._backend.clock.now_ms()
+        now_ms = chain.instant(self._backend.clock.now_ms())  # as the decision that asks for this: it would ask again
         unsure = [level.home.level.entity_id for level in chain.levels if charges and level.is_unsure(now_ms)]
         if unsure and not newer:
             found = await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline, unsure)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, first_instant
 from ..core.decide import describe
-from ..core.draw import OwnedLimit
 from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.production import MILLI
+from ..core.tokens import OwnedLimit
 from ..records import bucket
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import ANCHOR, HOUR_END, NEWEST
@@ -23,10 +23,10 @@ from .grant import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ..core.draw import AnchoredLimit
     from ..core.errors import StatusFields
+    from ..core.tokens import TokenFrame
     from ..records.algebra import Image
-    from ..records.charging import AnchoredLimits
+    from ..records.charging import Frame
     from ..records.level import Level
     from ..repository.last_seen import LastSeen
     from .chain import Chain, LevelShard
@@ -40,7 +40,7 @@ class PlannedBucket:
 
     level: Level
     seen: LastSeen
-    by_name: Mapping[str, AnchoredLimit]
+    by_name: Mapping[str, TokenFrame]
     since_ms: int
     until_ms: int
     draws: tuple[OwnedLimit, ...]
@@ -67,9 +67,6 @@ class PlannedBucket:
         All chains that pass through the bucket under the same limits share it.
         """
         level, seen = home
-        if image is not seen.image:
-            bucket.inspect(level.key, image)
-        seen.show(image, now_ms)
         known: PlannedBucket | None = seen.planned
         if (
             known is None
@@ -93,9 +90,9 @@ class PlannedBucket:
             if delta.get(name, 0) < 0 and max(charged_ms, charged[NEWEST]) < window_ms:
                 return False
         for name, limit in self.by_name.items() if limits.soft else ():
-            if limit.ov and delta.get(name, 0) < 0:
+            if limit.soft and delta.get(name, 0) < 0:
                 is_moved = charged[ANCHOR] != limit.anchor_ms
-                if is_moved or limit.level(charged[limit.tk], charged_ms) < 0:
+                if is_moved or limit.level(charged[limit.at.tokens], charged_ms) < 0:
                     return False
         return True
 
@@ -107,14 +104,14 @@ class PlannedBucket:
                 continue
             if now_ms > image[NEWEST]:
                 image[NEWEST] = now_ms
-            tokens = image[limit.tk]
+            tokens = image[limit.at.tokens]
             if tokens < 0 and self.level.lifetime_ms and limit.level(tokens, now_ms) < 0:
                 rule = self.level.token_limits[name].rule
-                full_ms = first_instant(rule, tokens, limit.anchor_ms, limit.capacity)
+                full_ms = rule.fits_at(tokens, limit.anchor_ms, rule.capacity)
                 image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))
 
 
-def _read_numbers(home: LevelShard, limits: AnchoredLimits, image: Image, now_ms: int) -> PlannedBucket | None:
+def _read_numbers(home: LevelShard, limits: Frame, image: Image, now_ms: int) -> PlannedBucket | None:
     """Return a bucket with its limits as plain numbers; None if it has credits."""
     level, seen = home
     if limits.lots:
@@ -124,18 +121,19 @@ def _read_numbers(home: LevelShard, limits: AnchoredLimits, image: Image, now_ms
     quiet = find_quiet_bounds(level, image, now_ms) if level.token_limits.watched else NOTHING
     draws, settles = [], []
     for name, limit in limits.by_name.items():
-        fields, bound = limit[:7], quiet.get(name, -_FAR)
+        (capacity, *_), anchor_ms, at, amount, period, rest = limit[:6]
+        numbers = name, capacity, amount, period, anchor_ms, rest, at.tokens, at.consumed
+        bound = quiet.get(name, -_FAR)
         # A window that begins with its first use moves the bucket.
-        least = _FAR if name in limits.idle else max(limit.least, bound)
-        draws.append((name, *fields, least))
-        settles.append((name, *fields, max(0, bound) if limit.ov else bound))
+        draws.append((*numbers, _FAR if name in limits.idle else max(limit.floor, bound)))
+        settles.append((*numbers, max(0, bound) if limit.soft else bound))
     windows = []
     for name in level.token_limits.quotas:
         rule = level.token_limits[name].rule
         if rule.calendar is not None and rule.capacity == rule.amount:
             windows.append((name, rule.calendar.start(rule.calendar.index(now_ms))))
-    numbers = tuple(draws), tuple(settles), tuple(windows)
-    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *numbers)
+    charges = tuple(draws), tuple(settles), tuple(windows)
+    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *charges)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,7 +177,7 @@ class DrawPlan:
         for level, _ in images:
             for name, need in cost.items():
                 limit = level.token_limits.get(name)
-                if limit is not None and need + limit.least > limit.rule.capacity:
+                if limit is not None and need + limit.floor > limit.rule.capacity:
                     raise CapacityExceeded(describe)
         raise RateLimitExceeded(describe)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.bucket import MILLI
+from ..core.change import Change
 from ..core.decide import refusal
 from ..core.errors import (
     CapacityExceeded,
     RateLimiterUnavailable,
+    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
+from ..core.production import MILLI
 from ..logs import RETURN_LOST, tell
 from ..records import bucket, charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
@@ -27,7 +29,7 @@ from ..runtime.retries import count_loss
 from .amounts import check_known
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
+from .deciding import UNKNOWN, Draft, Knowledge, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .planning import Outdated
 from .settling import Settling, settlement_parts
@@ -188,7 +190,7 @@ class Engine:
             chain = await self.look(chain, deadline)
         now_ms = chain.instant(self._clock.now_ms())
         if pending and refusal(chain.readings(now_ms), cost, now_ms) is not None:
-            await self._refuse(chain, pending, now_ms, Knowledge.SHOWN, deadline)
+            await self._refuse(chain, pending, UNKNOWN, now_ms, Knowledge.SHOWN, deadline)
         if charge.error is not None:
             raise charge.error
 
@@ -288,15 +290,15 @@ class Engine:
         while pending:
             try:
                 chosen = self._draft(chain, pending, now_ms, knowledge)
-                if chosen is not None and knowledge is Knowledge.LOST_RACE:
+                if isinstance(chosen, Draft) and knowledge is Knowledge.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
                     chosen = self._draft(chain, pending, now_ms, knowledge)
             except Outdated:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
-            if chosen is None:
-                if await self._refuse(chain, pending, now_ms, knowledge, deadline):
+            if not isinstance(chosen, Draft):
+                if await self._refuse(chain, pending, chosen, now_ms, knowledge, deadline):
                     return
                 lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
@@ -415,23 +417,28 @@ class Engine:
         self,
         chain: Chain,
         pending: list[PendingCharge[Grant]],
+        lack: Lack,
         now_ms: int,
         knowledge: Knowledge,
         deadline: Deadline,
     ) -> bool:
-        """Refuse every charge; return False where what is known is not reason enough and the store must be asked."""
+        """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
         told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back
-        if knowledge.is_final(chain):
+        final = knowledge.is_final(chain)
+        known = lack.refuse(chain, pending[0].cost, now_ms) if final and told_ms == now_ms else None
+        found: list[RateLimitExceeded | None] = [known]
+        if final and known is None:
             instants = [chain.instant_for(charge.cost, told_ms) if told_ms < now_ms else now_ms for charge in pending]
             pairs = zip(pending, instants, strict=True)
             found = [refusal(chain.readings_for(charge.cost, as_of), charge.cost, as_of) for charge, as_of in pairs]
-        else:
+        elif not final:
             found = [known_refusal(chain, charge.cost, told_ms, self._refusal_ttl_ms) for charge in pending]
         errors = [error for error in found if error is not None]
         if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it
             return False
         for charge, error in zip(pending, errors, strict=True):
-            remember_refusal(chain, error, charge.cost, now_ms)
+            if known is None:
+                remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
         if (
             chain.given is None
@@ -449,9 +456,9 @@ class Engine:
             image = seen.image
             if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
                 continue
-            write = reshaping.reshape(level, image, NOTHING, now_ms)
-            assert write is not None  # nothing always fits
-            moved = ledger.with_usage(level, image, write, now_ms)
+            change = reshaping.migrate(level, image, NOTHING, now_ms)
+            assert isinstance(change, Change)  # nothing always fits
+            moved = ledger.with_usage(level, image, charging.write_of(change, level.key, image), now_ms)
             outcome = await self._backend.commit_changes([moved], deadline)
             shown = {level.key: outcome.images[0]} if isinstance(outcome, Committed) else outcome.images
             chain.show(shown, now_ms)

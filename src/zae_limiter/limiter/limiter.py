@@ -11,10 +11,9 @@ from ..core.validation import flag
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
-from ..repository.ignored import read_earlier, warn_ignored
+from ..repository.opening import StackOperations
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
-from ..repository.stacks import StackOperations
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known, check_on_error
@@ -29,7 +28,7 @@ from .in_place import InPlace
 from .joint_lease import JointLease
 from .lease import Lease
 from .observers import Observers, observe_store
-from .options import MOST_PREFETCH_MS, OptionChecks
+from .options import MOST_PREFETCH_MS, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .standing import Request, Standing
 from .waiting import Lines
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..records.algebra import Write
-    from ..repository.ignored import EarlierOptions
+    from ..repository.opening import StackOptions
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
     from .amounts import OnError
     from .chain import Chain
     from .coalescer import Turn
@@ -180,7 +179,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines)
             self._take_at_once, settle_at_once = in_place.take, in_place.settle
         if self._prefetcher is not None:
-            self._engine = engine = self._prefetcher.extend(self._engine)
+            from .prefetch.engine import extend
+
+            self._engine = engine = extend(self._engine, self._backend, self._prefetcher)
             self._take_at_once = partial(self._take_held, engine)
         # An observed take begins with the stop-watch.
         self._take_now = None if observers else self._take_at_once
@@ -235,7 +236,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         {'rpm': 1, 'tpm': 1730}
         """
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_ignored({"use_stored_limits": use_stored_limits})
+            warn_stored_limits(use_stored_limits)
             costs = check_costs(resource, consume, also)
             kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)

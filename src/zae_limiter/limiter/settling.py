@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.credit import sum_up, take_last
+from ..core.change import Change
+from ..core.credits import sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
 from ..records import bucket, charging, ledger, reshaping, settlement, usage
 from ..records.algebra import Committed, Write, apply_write, compose
 from ..records.level import ANCHOR, SHARDS, attribute
 from ..records.settlement import Charge
-from ..records.slots import with_freed
+from ..records.slots import note_freed
 from ..records.watching import watch
 from ..runtime.retries import tries
 from ..runtime.serials import serials
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
 
     from ..core.advance import UnusedAdvance
     from ..core.alerts import Alert
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
     from ..records.algebra import Image, Key
     from ..records.ledger import BucketChange
     from ..records.level import Level
-    from ..records.settlement import SettlementWrite
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
+
+
+class SettlementWrite(NamedTuple):
+    """The write that settles a charge, and the alert thresholds that it crosses."""
+
+    write: Write
+    alerts: tuple[Alert, ...] = ()
 
 
 class SettlementPart(NamedTuple):
@@ -119,9 +126,10 @@ class SettlementPart(NamedTuple):
         """
         if current is None or not self.owes or self.shard.seen.limits(current, image, now_ms) is not None:
             return self._settle_as_is(image, now_ms)
-        moving = reshaping.reshape(current, image, _NOTHING, now_ms)
-        moved = None if moving is None else apply_write(image, moving)
-        assert moving is not None  # nothing always fits
+        change = reshaping.migrate(current, image, _NOTHING, now_ms)
+        assert isinstance(change, Change)  # nothing always fits
+        moving = charging.write_of(change, current.key, image)
+        moved = apply_write(image, moving)
         assert moved is not None  # nothing is deleted
         made = self._settle_as_is(moved, now_ms)
         return made._replace(write=compose(moving, made.write))
@@ -130,16 +138,15 @@ class SettlementPart(NamedTuple):
         """Plan the write that settles the part in a bucket under the limits that it was last charged under."""
         level = self.shard.level
         changes = self.changes if self.delta else 0
-        made = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
+        change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
         if self.slots:
-            made = made._replace(write=with_freed(level, image, made.write, self.slots, now_ms, self.changes))
-        if not level.token_limits.watched:
-            return made
-        write, alerts = watch(level, image, made.write, now_ms)
+            note_freed(level, image, change, self.slots, now_ms, self.changes)
+        alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
-            if image.get(attr) == after:  # else somebody else has announced something since
-                write = write._replace(guards=(*write.guards, (attr, "=", after)), put={**write.put, attr: before})
-        return made._replace(write=write, alerts=alerts)
+            if image.get(attr) == after:  # else another client has announced something since
+                change.equals[attr] = after
+                change.put[attr] = before
+        return SettlementWrite(charging.write_of(change, level.key, image), alerts)
 
     def end_slots(self) -> None:
         """Note that the slots were freed."""
@@ -274,8 +281,9 @@ class Settling:
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
             if level is not None:
-                write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
-                write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
+                made = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
+                alerts = watch(level, None, made, now_ms) if level.token_limits.watched else ()
+                write = charging.write_of(made, level.key, None)
                 change = ledger.BucketChange(write, self._announcer.events(level, alerts))
             elif charged.usage_days:
                 change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)

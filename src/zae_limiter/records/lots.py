@@ -12,13 +12,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import FOR_EVER
+from ..core.production import FOR_EVER
 from .level import CREDITS, LOT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
     from .algebra import Image
 
 _NEVER = "never"

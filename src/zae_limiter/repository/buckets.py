@@ -9,9 +9,10 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.bucket import MILLI, balance
+from ..core.balances import balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import check_limits, whole
+from ..core.production import MILLI
 from ..records import bucket, keys, ledger
 from ..records.algebra import Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource

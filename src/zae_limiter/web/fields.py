@@ -10,9 +10,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import Limit, whole
+from ..core.production import MILLI
 from .profiles import (
     CONCURRENT,
     PROFILES,

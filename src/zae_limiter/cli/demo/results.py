@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ...core.bucket import MILLI
+from ...core.production import MILLI
 from ..grid import Cell, Grid
 from ..output import echo_trimmed, open_console, print_json
 from ..tables import draw_table, measure, natural_widths

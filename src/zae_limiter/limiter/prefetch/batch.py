@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.advance import Advance, UnusedAdvance
-from ...core.bucket import level
-from ...records.level import ANCHOR, attribute
-from ...records.settlement import Charge
+from ...records.level import ANCHOR, token_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -68,14 +66,10 @@ class PrefetchedBatch:
 
     def unused(self, name: str, amount: int) -> UnusedAdvance:
         """Return ``amount`` of one limit as tokens that come back without having been granted."""
-        rule, anchor_ms = self.level.token_limits_of(self.image)[name].rule, self.image[ANCHOR]
-        after = level(rule, self.image[attribute(name, "tk")], anchor_ms, self.seen_ms)
-        room = rule.capacity - after + self.image.get(attribute(name, "ua"), 0)
+        rule, anchor_ms, at = self.level.token_limits_of(self.image)[name].rule, self.image[ANCHOR], token_fields(name)
+        after = rule.level(self.image[at.tokens], anchor_ms, self.seen_ms)
+        room = rule.capacity - after + self.image.get(at.returned, 0)
         return UnusedAdvance(name, amount, room, self.seen_ms, anchor_ms)
-
-    def charge(self) -> Charge:
-        """Return the draw as the charge that settlements refer to."""
-        return Charge.of(self.level, self.image, self.seen_ms)
 
 
 def find_batch(part: Part, image: Image, as_of_ms: int, now_ms: int, keep_ms: int) -> PrefetchedBatch | None:
@@ -84,18 +78,18 @@ def find_batch(part: Part, image: Image, as_of_ms: int, now_ms: int, keep_ms: in
     It drew from full limits as of ``as_of_ms``. The tokens may be granted for ``keep_ms``.
     """
     level, seen = part.shard
-    limits = seen.limits(level, image, now_ms)
-    if limits is None:  # they have changed since: the tokens cannot be granted
+    frame = seen.limits(level, image, now_ms)
+    if frame is None:  # its limits have changed since: the tokens cannot be granted
         return None
-    advances = {}
-    for name, size in part.cost.items():
-        limit = limits.by_name[name]
-        met = limit.level(image[limit.tk], now_ms) + size
-        if size:
-            advances[name] = Advance(limit, as_of_ms if met >= size else now_ms, met, size)
+    levels = {name: limit.level(image[limit.at.tokens], now_ms) for name, limit in frame.by_name.items()}
+    advances = {
+        name: Advance(frame.by_name[name], as_of_ms if levels[name] >= 0 else now_ms, levels[name] + size, size)
+        for name, size in part.cost.items()
+        if size
+    }
     if not advances:
         return None
-    sound = {name for name, each in limits.by_name.items() if each.level(image[each.tk], now_ms) >= each.least}
+    sound = {name for name, limit in frame.by_name.items() if levels[name] >= limit.floor}
     kept_ms = min(advance.drawn_ms for advance in advances.values()) + keep_ms
-    until_ms = min(kept_ms, limits.window[1], limits.until_ms, level.in_force[1] - 1)
+    until_ms = min(kept_ms, frame.window[1], frame.until_ms, level.in_force[1] - 1)
     return PrefetchedBatch(level, image, now_ms, advances, until_ms, sound)

@@ -1,38 +1,41 @@
-"""What the prefetched buckets of one limiter share: for how long tokens are kept, what was counted, what is due."""
+"""What the prefetched buckets of one limiter share: how long tokens are kept, what was counted, which have work."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...core.bucket import MILLI
+from ...core.production import MILLI
 from ...logs import SETTLEMENT_LOST, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ...records.level import Level
     from ...repository.backend import Backend
 
 
 class Books:
-    """What was counted of all buckets: grants and writes, corrections that were lost, millitokens that went back."""
+    """The books of one limiter: grants and writes, corrections that were lost, millitokens that went back."""
 
-    def __init__(self, backend: Backend, keep_ms: int, wake: Callable[[int], None]) -> None:
+    def __init__(self, backend: Backend, keep_ms: int) -> None:
+        self._backend = backend
+        self.now_ms = backend.clock.now_ms
         self.keep_ms = keep_ms
         """For how long a token may be granted."""
         self.is_closed = False
         """Whether nothing more is drawn in advance."""
-        self.now_ms = backend.clock.now_ms
-        self.active: dict[Any, None] = {}
+        self._active: dict[Any, None] = {}
         """The buckets that hold something or have something to write."""
         self.granted = self.writes = self.returned = self.lost = 0
-        self._backend = backend
-        self._wake = wake
+
+    def wake(self, due_ms: int) -> None:
+        """Have the buckets looked after at an instant, or earlier."""
+        raise NotImplementedError
 
     def schedule(self, bucket: Any) -> None:
         """Have a bucket looked after when something of it is due."""
-        self.active[bucket] = None
-        self._wake(bucket.due_ms())
+        self._active[bucket] = None
+        self.wake(bucket.due_ms())
 
     def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
         """Count and log a correction that could not be written."""
@@ -41,10 +44,3 @@ class Books:
         whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_tokens": tokens}
         message = "what was gathered of a bucket could not be written: %s"
         tell(SETTLEMENT_LOST, message, tokens, **self._backend.log_fields(), **whose)
-
-    def forget(self) -> None:
-        """Start with nothing in a child process: what is held, and what is to be corrected, is the parent's."""
-        for bucket in tuple(self.active):
-            bucket.forget()
-        self.active.clear()
-        self.granted = self.writes = self.returned = self.lost = 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...core.bucket import FOR_EVER, MILLI, ShardBalance
+from ...core.production import FOR_EVER, MILLI
+from ...core.tokens import Tokens
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS
 from ..chain import Chain, LevelShard, LevelShards
@@ -18,13 +19,14 @@ from ..grant import NOTHING
 from ..planning import add_up
 from .batch import PrefetchedBatch, find_batch
 from .corrections import CorrectedBucket
-from .demand import Demand, Others
-from .draws import FEWEST
+from .demand import Demand
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
+    from ...core.advance import Advance
+    from ...core.balances import Balance
     from ...core.decide import Reading
     from ...core.limit import Limit
     from ...records.algebra import Image
@@ -72,14 +74,22 @@ class Taken:
         """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
         batch, _, left = self.pieces[-1]
         rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
-        limits = self.bucket.home.seen.limits(batch.level, batch.image, now_ms)
+        balances = _add_rests(read_level([(batch.level, batch.image)], now_ms).balances, rests)
         for limit in level.limits:
-            anchored = None if limits is None else limits.by_name.get(limit.name)
-            if anchored is not None:
-                rule = batch.level.token_limits_of(batch.image)[limit.name].rule
-                held = tuple([rest[limit.name] for rest in rests if limit.name in rest])
-                balance = ShardBalance(rule, batch.image[anchored.tk], anchored.anchor_ms, advances=held)
-                yield limit, balance.level(now_ms)
+            if limit.name in balances:
+                yield limit, balances[limit.name][0].level(now_ms)
+
+
+def _add_rests(
+    balances: Mapping[str, tuple[Balance, ...]], rests: Iterable[Mapping[str, Advance]]
+) -> dict[str, tuple[Balance, ...]]:
+    """Return balances with tokens that are held besides."""
+    found = dict(balances)
+    for name, (first, *others) in balances.items():
+        held = tuple([rest[name] for rest in rests if name in rest])
+        if held and isinstance(first, Tokens):
+            found[name] = (first._replace(advances=held), *others)
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -104,9 +114,6 @@ class PrefetchedBucket(CorrectedBucket):
     def __init__(self, books: Books, home: LevelShard, given: Override | None) -> None:
         super().__init__(books, home)
         self.demand = Demand(books.now_ms())
-        self.others = Others()
-        self.batches: list[PrefetchedBatch] = []
-        """The tokens, the oldest first."""
         self._looked: PrefetchedBatch | None = None
         """What leases have got that have taken nothing of the bucket as it was last seen."""
         self._low: dict[str, float] = {}
@@ -116,6 +123,12 @@ class PrefetchedBucket(CorrectedBucket):
         self.draws = True
         """Whether writes draw in advance; if not, they only settle."""
         self._move(home, given)
+
+    def forget(self) -> None:
+        """Hold nothing, and correct nothing."""
+        super().forget()
+        self.batches: list[PrefetchedBatch] = []
+        """The tokens, the oldest first."""
 
     def _move(self, home: LevelShard, given: Override | None) -> None:
         self.home = home
@@ -141,17 +154,17 @@ class PrefetchedBucket(CorrectedBucket):
             self._move(home, given)
             return True
 
-    def forget(self) -> None:
-        """Hold nothing, and correct nothing: in a child process, where it is the parent's to do."""
-        super().forget()
-        self.batches = []
-
     # Taking.
 
     @property
     def is_hot(self) -> bool:
         """Whether demand is high enough for tokens to be drawn in advance."""
-        return self.demand.acquires * self.books.keep_ms >= FEWEST * MILLI
+        return self.demand.is_high(self.books.keep_ms)
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether writes draw in advance."""
+        return self.draws and self.is_hot and not self.books.is_closed
 
     def count(self, cost: Mapping[str, int], now_ms: int) -> None:
         """Count an acquire."""
@@ -197,7 +210,7 @@ class PrefetchedBucket(CorrectedBucket):
             return None
         for name in cost.keys() & self.names:
             limit, settled = limits.by_name[name], self.see(image, now_ms)
-            if limit.level(settled[limit.tk], now_ms) < limit.least and not self.count_ready(now_ms).get(name):
+            if limit.level(settled[limit.at.tokens], now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
                 return None
         batch = self._looked
         if batch is None or batch.image is not image or batch.level is not level:
@@ -236,9 +249,9 @@ class PrefetchedBucket(CorrectedBucket):
             if left is not None:
                 needs = {name: need - mine.get(name, 0) for name, need in needs.items()}
                 pieces.append((batch, mine, left))
-        return Taken(
-            self, pieces or ((self.batches[-1], NOTHING, self.batches[-1].left),)
-        )  # its limits have changed meanwhile
+        if not pieces:  # the limits have changed meanwhile
+            pieces = [(self.batches[-1], NOTHING, self.batches[-1].left)]
+        return Taken(self, pieces)
 
     def put_back(self, pieces: Sequence[Piece]) -> None:
         """Undo `take`."""
@@ -275,7 +288,7 @@ class PrefetchedBucket(CorrectedBucket):
         self.books.writes += 1
         if image is None:
             return
-        self.others.learn(part.shard.level, image, part.write, write.now_ms)
+        self.demand.learn(part.shard.level, image, part.write, write.now_ms)
         batch = find_batch(part, image, write.as_of_ms, write.now_ms, self.books.keep_ms)
         if batch is not None:
             self.batches.append(batch)
@@ -291,12 +304,13 @@ class PrefetchedBucket(CorrectedBucket):
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
-        return min([*[batch.until_ms + 1 for batch in tuple(self.batches)], *self.due()], default=FOR_EVER)
+        ends = [batch.until_ms + 1 for batch in tuple(self.batches)]
+        return min([*ends, *(correction.due_ms for correction in tuple(self._corrections))], default=FOR_EVER)
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether something has to be written by ``now_ms``; what has expired by then is to be."""
         self.end_batches(now_ms)
-        return min(self.due(), default=FOR_EVER) <= now_ms
+        return self.due_ms() <= now_ms
 
     @property
     def may_have_more(self) -> bool:
@@ -308,14 +322,9 @@ class PrefetchedBucket(CorrectedBucket):
         """Return what was read of the bucket with the tokens that are held of it, and what is to be corrected."""
         if self.is_idle:
             return reading
-        balances, image = dict(reading.balances), self.home.seen.image
+        balances, image = reading.balances, self.home.seen.image
         if level.shard_count == 1 and self.serves(level):
             seen = None if image is None else self.see(image, now_ms)
-            balances = dict(read_level([(level, seen)], now_ms).balances)
+            balances = read_level([(level, seen)], now_ms).balances
         rests = [batch.rest(batch.left) for batch in tuple(self.batches) if now_ms <= batch.until_ms]
-        for name in self.names:
-            held = tuple([rest[name] for rest in rests if name in rest])
-            first, *others = balances.get(name, (None,))
-            if held and isinstance(first, ShardBalance):
-                balances[name] = (first._replace(advances=held), *others)
-        return reading._replace(balances=balances)
+        return reading._replace(balances=_add_rests(balances, rests))

@@ -10,7 +10,7 @@ from ...forks import protect
 from ...records import charging
 from ...records.algebra import Write, apply_write, compose
 from ...records.level import CHANGES, HOUR_END, MADE
-from ...records.settlement import is_split
+from ...records.settlement import Charge, is_split
 from ...runtime.port import has_ended
 from ..chain import LevelShard
 from ..planning import add_up
@@ -19,6 +19,7 @@ from ..settling import SettlementPart
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...core.advance import UnusedAdvance
     from ...records.algebra import Image
     from ...repository.last_seen import LastSeen
     from .batch import PrefetchedBatch
@@ -30,7 +31,7 @@ class NeedsExactWrite(Exception):
 
 
 class Correction:
-    """What is to be settled of one batch, in millitokens by limit.
+    """What is to be settled of draws from one bucket, in millitokens by limit.
 
     ``back`` is not set off against ``owed``: a bucket that was reset since is owed, but given nothing back.
     """
@@ -39,22 +40,36 @@ class Correction:
 
     def __init__(self, batch: PrefetchedBatch, due_ms: int) -> None:
         self.batch = batch
+        """The last of the draws."""
         self.due_ms = due_ms
         """The latest instant at which it is written."""
         self.back: dict[str, int] = {}
         self.owed: dict[str, int] = {}
-        self.unused: dict[str, int] = {}
-        """The part of ``back`` that was never granted, as positive amounts."""
+        self.unused: list[UnusedAdvance] = []
+        """The part of ``back`` that was never granted."""
         self.settled = False
         """Whether it was written, or cannot be any more."""
 
-    def add(self, delta: Mapping[str, int], *, unused: bool = False) -> None:
+    def concerns(self, batch: PrefetchedBatch) -> bool:
+        """Return whether a batch was drawn from the same bucket, under the same limits."""
+        mine = self.batch
+        return mine.level is batch.level and mine.image.get(MADE, 0) == batch.image.get(MADE, 0)
+
+    def add(self, batch: PrefetchedBatch, delta: Mapping[str, int], *, unused: bool) -> None:
         """Add the correction of a lease, or tokens that were not granted: negative if they come back."""
+        self.batch = max(self.batch, batch, key=lambda each: each.seen_ms)
         for name, amount in delta.items():
-            side = self.back if amount < 0 else self.owed
-            side[name] = side.get(name, 0) + amount
-            if unused:
-                self.unused[name] = self.unused.get(name, 0) - amount
+            if amount:
+                side = self.back if amount < 0 else self.owed
+                side[name] = side.get(name, 0) + amount
+                self.unused += [batch.unused(name, -amount)] if unused else []
+
+    def settlements(self, seen: LastSeen) -> list[SettlementPart]:
+        """Return what the draws give back and what they owe, as settlements."""
+        level, image, seen_ms = self.batch.level, self.batch.image, self.batch.seen_ms
+        shard, charge = LevelShard(level, seen), Charge.of(level, image, seen_ms)
+        back = SettlementPart(shard, self.back, charge, changes=0, unused=tuple(self.unused))
+        return [part for part in (back, SettlementPart(shard, self.owed, charge, changes=0)) if part.delta]
 
 
 class WriteUnderWay:
@@ -91,38 +106,32 @@ class CorrectedBucket:
         self.books = books
         self.home = home
         self.lock = threading.RLock()
-        self._corrections: list[Correction] = []
-        self._open: dict[PrefetchedBatch, Correction] = {}
-        """Those of them that may grow, by batch."""
-        self.grants = 0
-        """How many grants the usage of the bucket does not have yet."""
-        self._write: WriteUnderWay | None = None
-        self.is_drawing = False
-        """Whether a write was begun in the background."""
+        self.forget()
         protect(self.lock)
 
     def forget(self) -> None:
-        """Correct nothing: in a child process, where it is the parent's to do."""
-        self._corrections, self._open, self._write, self.grants, self.is_drawing = [], {}, None, 0, False
+        """Start with nothing to correct; in a child process all that there was is the parent's to do."""
+        self._corrections: list[Correction] = []
+        self._write: WriteUnderWay | None = None
+        self.grants = 0
+        """How many grants the usage of the bucket does not have yet."""
+        self.is_drawing = False
+        """Whether a write was begun in the background."""
 
     @property
     def is_writing(self) -> bool:
         """Whether a write is under way."""
         return self._write is not None
 
-    def due(self) -> list[int]:
-        """Return when corrections have to be written, if no other write takes them along."""
-        return [correction.due_ms for correction in tuple(self._corrections)]
-
     def correct(self, batch: PrefetchedBatch, delta: Mapping[str, int], *, unused: bool = False) -> Correction:
         """Have ``delta`` added to what a batch has consumed, with the next write."""
         with self.lock:
-            found = self._open.get(batch)
+            found = next((each for each in self._corrections if each.concerns(batch)), None)
             if found is None:
-                found = self._open[batch] = Correction(batch, self.books.now_ms() + self.books.keep_ms)
+                found = Correction(batch, self.books.now_ms() + self.books.keep_ms)
                 self._corrections.append(found)
                 self.books.schedule(self)
-            found.add(delta, unused=unused)
+            found.add(batch, delta, unused=unused)
             return found
 
     def take_corrections(self) -> list[SettlementPart]:
@@ -130,10 +139,10 @@ class CorrectedBucket:
         with self.lock:
             if self._write is not None:
                 return []
-            found, self._corrections, self._open = self._corrections, [], {}
+            found, self._corrections = self._corrections, []
             for correction in found:
                 correction.settled = True
-            parts = _settlements(found, self.home.seen)
+            parts = [part for correction in found for part in correction.settlements(self.home.seen)]
             for place, part in enumerate(parts):  # the first that can counts the grants as well
                 if not part.is_split:
                     parts[place], self.grants = part._replace(changes=self.grants), 0
@@ -180,11 +189,9 @@ class CorrectedBucket:
 
         Return what settles them and counts grants in a bucket last seen as ``image``, and the image that this leaves.
         """
-        for correction in tuple(self._corrections):
-            if not is_split(correction.batch.level, image):
-                self._corrections.remove(correction)
-                self._open.pop(correction.batch, None)
-                write.corrections.append(correction)
+        split = [each for each in self._corrections if is_split(each.batch.level, image)]
+        write.corrections += [each for each in self._corrections if each not in split]
+        self._corrections = split
         write.grants, self.grants = write.grants + self.grants, 0
         return _settle_all(self.home, image, write.corrections, write.grants, now_ms)
 
@@ -197,31 +204,13 @@ class CorrectedBucket:
             return _settle_all(self.home, image, [*in_hand, *self._corrections], 0, now_ms)[1]
 
 
-def _settlements(corrections: Sequence[Correction], seen: LastSeen) -> list[SettlementPart]:
-    """Return corrections as settlements: for each bucket what its draws give back, and what they owe."""
-    groups: dict[object, list[Correction]] = {}
-    for each in corrections:
-        groups.setdefault((id(each.batch.level), each.batch.image.get(MADE, 0)), []).append(each)
-    parts = []
-    for group in groups.values():
-        last = max((each.batch for each in group), key=lambda batch: batch.seen_ms)
-        shard, charge = LevelShard(last.level, seen), last.charge()
-        back, owed = add_up([each.back for each in group]), add_up([each.owed for each in group])
-        if back:
-            unused = tuple([each.batch.unused(*tokens) for each in group for tokens in each.unused.items()])
-            parts.append(SettlementPart(shard, back, charge, changes=0, unused=unused))
-        if owed:
-            parts.append(SettlementPart(shard, owed, charge, changes=0))
-    return parts
-
-
 def _settle_all(
     home: LevelShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
 ) -> tuple[Write | None, Image]:
     """Return the write that settles corrections and counts grants, None for nothing; and the image that it leaves."""
     level, after = home.level, image
     writes: list[Write] = []
-    for part in _settlements(corrections, home.seen):
+    for part in [part for correction in corrections for part in correction.settlements(home.seen)]:
         made = part.settle(after, now_ms, None if charging.is_ahead(level, after) else level).write
         writes.append(made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES}))
         after = apply_write(after, writes[-1]) or {}  # nothing is deleted

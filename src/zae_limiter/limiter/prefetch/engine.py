@@ -18,24 +18,33 @@ from ..engine import Engine
 from ..grant import NOTHING, new_grant
 from ..planning import Outdated
 from .corrections import NeedsExactWrite
+from .draws import DrawEngine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ...repository.backend import Backend
     from ...runtime.deadline import Deadline
     from ..chain import Chain, LevelShard
     from ..coalescer import Turn
     from ..grant import Grant, GrantFields, TakenTokens
     from ..options import AcquireOptions
     from .bucket import Taken
-    from .buckets import PrefetchedBuckets
-    from .draw_engine import DrawEngine
+    from .prefetcher import Prefetcher
+
+
+def extend(engine: Engine, backend: Backend, prefetcher: Prefetcher) -> PrefetchingEngine:
+    """Return an engine like another one that prefetches."""
+    extended = engine.over(backend, PrefetchingEngine)
+    extended.prefetcher = prefetcher
+    extended.draws = prefetcher.draws = engine.over(backend, DrawEngine)
+    return extended
 
 
 class PrefetchingEngine(Engine):
     """Charges chains and settles leases, as far as possible without asking the store."""
 
-    buckets: PrefetchedBuckets
+    prefetcher: Prefetcher
     draws: DrawEngine
 
     def take_held(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
@@ -45,7 +54,7 @@ class PrefetchingEngine(Engine):
             if name not in chain.names:
                 return None
         for level, _ in chain.homes:
-            bucket = self.buckets.get((level.key.pk, level.priority))
+            bucket = self.prefetcher.get((level.key.pk, level.priority))
             taken = None
             if bucket is not None and bucket.serves(level):
                 taken = bucket.take(cost, now_ms)
@@ -55,7 +64,7 @@ class PrefetchingEngine(Engine):
                 return None
             found.append(taken)
         for taken in found:
-            self.buckets.books.granted += 1
+            self.prefetcher.granted += 1
             taken.bucket.count(cost, now_ms)
             self.draws.start_if_low(taken.bucket)
         return chain, cost, (), now_ms, NOTHING, None, None, tuple(found)
@@ -121,7 +130,7 @@ class PrefetchingEngine(Engine):
             if isinstance(error, RateLimitExceeded) and len(cold) < len(chain.homes):
                 raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
             raise
-        self.buckets.books.granted += len(served) - len(cold)
+        self.prefetcher.granted += len(served) - len(cold)
         return grant
 
     def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
@@ -133,7 +142,7 @@ class PrefetchingEngine(Engine):
         self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it needs an exact write."""
-        bucket = self.buckets.find(home, chain.given)
+        bucket = self.prefetcher.find(home, chain.given)
         if bucket is None:
             return None
         if counts:

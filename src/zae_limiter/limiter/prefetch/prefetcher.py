@@ -1,4 +1,4 @@
-"""Looking after prefetched tokens: returning what nobody has taken, at the latest when the program ends."""
+"""The prefetched buckets of one limiter, and their upkeep: returning in time what nobody has taken."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import contextlib
 import threading
 import time
 import weakref
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...core.bucket import FOR_EVER, MILLI
 from ...core.errors import ZAELimiterError
+from ...core.production import FOR_EVER, MILLI
+from ...core.reports import PrefetchStats
 from ...forks import after_fork, protect
 from ...logs import RETURN_LOST, tell
 from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
-from .buckets import PrefetchedBuckets, PrefetchingChain
-from .draw_engine import DrawEngine
-from .engine import PrefetchingEngine
+from ...stores.bounded import BoundedMap
+from ..chain import Chain
+from .books import Books
+from .bucket import PrefetchedBucket
+from .draws import DrawEngine
 
 if TYPE_CHECKING:
+    from ...core.decide import Reading
     from ...repository.backend import Backend
     from ...runtime.port import Caller
     from ..background import BackgroundStore
+    from ..chain import LevelShard, Override
     from ..chains import Chains
-    from ..engine import Engine
-    from .bucket import PrefetchedBucket
-
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How many times a bucket that is being written elsewhere is tried, and the pause between tries, in seconds."""
@@ -38,36 +41,58 @@ _OPEN: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 """Those of this process. As long as one holds something, the housekeeper keeps it alive."""
 
 
-class Prefetcher:
-    """Prefetches the tokens of one limiter and looks after them."""
+class Prefetcher(Books):
+    """The buckets of which a limiter holds tokens, or has lately asked for some, and their upkeep."""
 
     draws: DrawEngine
-    """Writes the buckets."""
+    """Writes the buckets; set by the limiter whenever it has a new engine."""
 
     def __init__(self, backend: Backend, chains: Chains, background: BackgroundStore, keep_ms: int) -> None:
-        self._backend = backend
-        self._clock = backend.clock
+        super().__init__(backend, keep_ms)
         self._background = background
+        self._buckets: BoundedMap[tuple[str, str | None], PrefetchedBucket] = BoundedMap(backend.max_cached_keys)
+        """By record, and by the priority of requests."""
+        self.get = self._buckets.get
         self._lock = threading.RLock()
         protect(self._lock)
         self._due_ms = FOR_EVER
         self._caller: Caller | None = None
-        self.buckets = PrefetchedBuckets(backend, keep_ms, self._wake)
-        chains.new_chain = partial(PrefetchingChain, buckets=self.buckets)
+        chains.new_chain = partial(PrefetchingChain, prefetcher=self)
+        backend.prefetching.add(self)
         after_fork(self._forget)
         _OPEN.add(self)
 
-    def extend(self, engine: Engine) -> PrefetchingEngine:
-        """Return an engine like ``engine`` that prefetches, by which this writes from now on."""
-        extended = engine.over(self._backend, PrefetchingEngine)
-        extended.buckets, extended.draws = self.buckets, engine.over(self._backend, DrawEngine)
-        self.draws = extended.draws
-        return extended
+    def find(self, home: LevelShard, given: Override | None) -> PrefetchedBucket | None:
+        """Return the bucket of a level; None if none of its tokens are drawn in advance.
+
+        Slots are the store's to count; limits that may be overdrawn keep no caller waiting; of a quota, a process that
+        is killed would lose tokens until the window ends.
+        """
+        level, limits = home.level, home.level.token_limits
+        if level.slot_limits or limits.soft or limits.quotas or not limits or self.is_closed:
+            return None
+        name = (level.key.pk, level.priority)
+        found = self.get(name) or self._buckets.get_or_make(name, lambda: PrefetchedBucket(self, home, given))
+        return found if found.follow(home, given) else None
+
+    def active(self) -> list[PrefetchedBucket]:
+        """Return the buckets that hold something or have something to write."""
+        for bucket in tuple(self._active):
+            if bucket.is_idle:
+                self._active.pop(bucket, None)
+        return list(self._active)
+
+    def stats(self) -> PrefetchStats:
+        """Return what is held now and was counted so far."""
+        now_ms = self.now_ms()
+        held = sum(sum(bucket.count_left(now_ms).values()) for bucket in self.active())
+        spared = max(0, self.granted - self.writes)
+        return PrefetchStats(held // MILLI, self.granted, self.returned // MILLI, spared, self.lost)
 
     async def flush(self, draws: DrawEngine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
         draws, everything = draws or self.draws, due_ms is None
-        found = [bucket for bucket in self.buckets.active() if due_ms is None or bucket.is_due(due_ms)]
+        found = [bucket for bucket in self.active() if due_ms is None or bucket.is_due(due_ms)]
         await draws.run_each([partial(self._write_down, bucket, draws, everything) for bucket in found])
 
     async def _write_down(self, bucket: PrefetchedBucket, draws: DrawEngine, everything: bool) -> None:
@@ -88,11 +113,11 @@ class Prefetcher:
             try:
                 await draws.settle_parts(bucket.chain, [part], draws.begin())
             except ZAELimiterError:
-                self.buckets.books.count_lost(part.shard.level, part.delta)
+                self.count_lost(part.shard.level, part.delta)
 
     def keep_up(self) -> float | None:
         """Write what is due, in a thread of the housekeeper's. Return the seconds until more is, None for never."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         with self._lock:
             self._due_ms = FOR_EVER
         if self._background.needs_loops:
@@ -102,35 +127,40 @@ class Prefetcher:
                 self._caller.run(partial(self.flush, None, now_ms), self._backend.timeout)
         else:
             run(self.flush(self._open_draws(), now_ms))
-        due_ms = min([bucket.due_ms() for bucket in self.buckets.active()], default=FOR_EVER)
-        if due_ms == FOR_EVER or self.buckets.books.is_closed:
+        due_ms = min([bucket.due_ms() for bucket in self.active()], default=FOR_EVER)
+        if due_ms == FOR_EVER or self.is_closed:
             return None
         with self._lock:
             self._due_ms = min(self._due_ms, due_ms)
-        return max(_SHORTEST_PAUSE_MS, due_ms - self._clock.now_ms()) / MILLI
+        return max(_SHORTEST_PAUSE_MS, due_ms - self.now_ms()) / MILLI
 
     def _open_draws(self) -> DrawEngine:
         """Return an engine that can write in the calling thread."""
         return self.draws.over(self._background.open_backend(), DrawEngine)
 
-    def _wake(self, due_ms: int) -> None:
+    def wake(self, due_ms: int) -> None:
         """Have `keep_up` called at an instant, or earlier."""
         with self._lock:
-            if due_ms >= self._due_ms or self.buckets.books.is_closed:
+            if due_ms >= self._due_ms or self.is_closed:
                 return
             self._due_ms = due_ms
         if self._background.needs_loops and (self._caller is None or self._caller.is_gone):
             with contextlib.suppress(RuntimeError):  # not in an event loop: the next caller is
                 self._caller = self._backend.runtime.caller()
-        HOUSEKEEPER.schedule(self.keep_up, max(0, due_ms - self._clock.now_ms()) / MILLI)
+        HOUSEKEEPER.schedule(self.keep_up, max(0, due_ms - self.now_ms()) / MILLI)
 
     def _forget(self) -> None:
-        """Look after nothing in a child process, which holds nothing yet."""
+        """Start with nothing in a child process: what is held, and what is to be corrected, is the parent's."""
+        for bucket in tuple(self._active):
+            bucket.forget()
+        self._buckets.clear()
+        self._active.clear()
+        self.granted = self.writes = self.returned = self.lost = 0
         self._due_ms, self._caller = FOR_EVER, None
 
     async def close(self) -> None:
         """Return everything and write everything down; draw nothing any more."""
-        self.buckets.books.is_closed = True
+        self.is_closed = True
         await self._backend.runtime.run_blocking(partial(HOUSEKEEPER.cancel, self.keep_up))
         await self.flush()
 
@@ -140,10 +170,10 @@ class Prefetcher:
         No thread can be started any more: the buckets are written one after the other, and none is begun after the time
         that one call may take. What is left over is lost, as in a crash.
         """
-        found = [] if self.buckets.books.is_closed else self.buckets.active()
+        found = [] if self.is_closed else self.active()
         if not found or self._background.needs_loops:
             return
-        self.buckets.books.is_closed = True
+        self.is_closed = True
         ends = time.monotonic() + self._backend.timeout
         try:
             draws = self._open_draws()
@@ -161,3 +191,18 @@ def _close_all() -> None:
     """Return what limiters hold that the program has not closed."""
     for prefetcher in tuple(_OPEN):
         prefetcher.close_at_exit()
+
+
+@dataclass(slots=True, eq=False)
+class PrefetchingChain(Chain):
+    """A chain whose readings include the tokens that this process holds."""
+
+    prefetcher: Prefetcher = field(kw_only=True)
+
+    def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
+        """Return readings of its levels with what is held of each."""
+        found = []
+        for (level, _), reading in zip(self.homes, readings, strict=True):
+            bucket = self.prefetcher.get((level.key.pk, level.priority))
+            found.append(reading if bucket is None else bucket.add_to(level, reading, now_ms))
+        return found
