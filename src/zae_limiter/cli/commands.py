@@ -6,7 +6,7 @@ import getpass
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -255,3 +255,8 @@ principal_option = click.option(
     show_default="you",
     help="Who makes the change, for the audit log.",
 )
+
+
+def confirmed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options ``--yes`` and ``--principal`` of a command that asks before it changes something."""
+    return yes_option(principal_option(command))

@@ -13,7 +13,7 @@ from ..core.reports import Status
 from .commands import Command, Shell
 from .deploy import stack_style
 from .errors import CODES, REFUSED, exit_code, message
-from .grid import Cell, Grid, facts
+from .grid import Cell, Grid, facts, yes_or_no
 
 if TYPE_CHECKING:
     from ..aws.health import Health
@@ -48,7 +48,7 @@ def status(shell: Shell) -> None:
 
 def _describe_answers(found: Status | Health) -> dict[str, object]:
     return {
-        "answers": Cell("yes", "green") if found.available else Cell("no", "bold red"),
+        "answers": yes_or_no(found.available),
         "latency": None if found.latency_ms is None else f"{found.latency_ms:g} ms",
     }
 
@@ -185,9 +185,10 @@ def check(shell: Shell) -> None:
         "maxmemory_policy": policy,
     }
     stated = {} if policy is None else {"maxmemory-policy": policy}
-    compatible = Cell("yes", "green") if problem is None else Cell("no", "bold red")
     remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
-    shell.show(data, facts({"compatible": compatible, "client": __version__, **lines, **stated, **remarks}))
+    shell.show(
+        data, facts({"compatible": yes_or_no(problem is None), "client": __version__, **lines, **stated, **remarks})
+    )
     if problem is not None:
         raise click.exceptions.Exit(REFUSED if error is None else exit_code(error))
 

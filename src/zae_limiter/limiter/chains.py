@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.config import CUSTOM
@@ -61,6 +61,8 @@ class Chains:
         """Makes the chains of single resources."""
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
+        self._parents: BoundedMap[tuple[str, str], _Parent] = BoundedMap(backend.max_cached_keys)
+        """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
@@ -276,19 +278,22 @@ class Chains:
         who: str | None = entity_id
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
-            key = keys.bucket(ns, who, resource)
-            policy, last = await self._read_policy(key, (ns, who, resource), deadline, who in reread)
-            # The limits given decide for the entity itself, and for those above it that have none of their own.
-            decides = not policies or policy.resolved.limits is None
-            chosen = given if given is None or decides else given._replace(limits=None)
-            level = self._level(key, (ns, who, resource), policy, chosen, versions.get(who, 0))
-            if level is None and not policies:
-                raise _no_limits(entity_id, resource)
-            if level is not None:
-                home = LevelShard(last.share(level), last)
-                found = LevelShards(home, (home,), read_ms=policy.read_ms)
-                is_split = last.image is not None and home.is_outgrown
-                levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
+            is_shared = bool(policies) and given is None and not versions and not reread
+            known = self._parents.get((who, resource)) if is_shared else None
+            found: LevelShards | None
+            if known is not None and known.is_good(generation, since_ms):
+                found, policy = known.shards, known.policy
+                self._cache.hits += 2
+            else:
+                # The limits given decide for the entity itself, and for those above it that have none of their own.
+                least_version, decides = versions.get(who, 0), not policies
+                whose = (ns, who, resource)
+                found, policy = await self._resolve_level(whose, given, decides, least_version, deadline, who in reread)
+                if found is None and not policies:
+                    raise _no_limits(entity_id, resource)
+                if found is not None and is_shared:
+                    self._parents.put((who, resource), _Parent(found, policy, generation))
+            levels += [] if found is None else [found]
             policies[who] = policy
             who = policy.parent_id if policy.cascade else None
         _check_priority(given, levels)
@@ -300,6 +305,28 @@ class Chains:
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
+
+    async def _resolve_level(
+        self,
+        whose: tuple[str, str, str],
+        given: Override | None,
+        decides: bool,
+        least_version: int,
+        deadline: Deadline,
+        reread: bool,
+    ) -> tuple[LevelShards | None, Policy]:
+        """Return the level of one entity, None if it has no limits, and its config; ``decides``: under given limits."""
+        key = keys.bucket(*whose)
+        policy, last = await self._read_policy(key, whose, deadline, reread)
+        decides = decides or policy.resolved.limits is None
+        chosen = given if given is None or decides else given._replace(limits=None)
+        level = self._level(key, whose, policy, chosen, least_version)
+        if level is None:
+            return None, policy
+        home = LevelShard(last.share(level), last)
+        found = LevelShards(home, (home,), read_ms=policy.read_ms)
+        is_split = last.image is not None and home.is_outgrown
+        return await shards.find_home(self._backend, found, deadline) if is_split else found, policy
 
     async def _read_policy(
         self, key: Key, whose: tuple[str, str, str], deadline: Deadline, reread: bool
@@ -373,11 +400,27 @@ class Chains:
         """Forget everything: in a forked child no write of the parent's is in flight."""
         self._known.clear()
         self._templates.clear()
+        self._parents.clear()
         self.resolving.clear()
 
     def __len__(self) -> int:
         """Return how many chains are remembered."""
         return len(self._known)
+
+
+class _Parent(NamedTuple):
+    """A level as it was resolved for an entity below it."""
+
+    shards: LevelShards
+    policy: Policy
+    generation: int
+
+    def is_good(self, generation: int, now_ms: int) -> bool:
+        """Return whether it would be resolved to the same now."""
+        policy, home = self.policy, self.shards.home
+        if generation != self.generation or not policy.read_ms <= now_ms < policy.valid_until_ms:
+            return False
+        return home.level.is_in_force(now_ms) and not home.is_outgrown
 
 
 _NO_OVERRIDE = Override()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..core.credits import SpentLots
     from ..core.production import Rule
+    from .charging import Frame
     from .level import Level
 
 _NOTHING: dict[str, int] = {}
@@ -103,6 +104,7 @@ def settle(
     changes: int = 1,
     lots: SpentLots = (),
     unused: Sequence[UnusedAdvance] = (),
+    frames: Frame | None = None,
 ) -> Change:
     """Return the change that adds ``delta`` to the consumption of a charge: owed if positive, else given back.
 
@@ -110,7 +112,8 @@ def settle(
     and in as many shards. If the bucket does not have a limit, only its consumption is counted. ``changes`` is the
     number of usage events that the settlement counts for, negative if it undoes grants that were never handed out.
     ``lots`` is the part of the give-back that returns to credits, ``unused`` the part that was prefetched and never
-    granted. Slots are freed by `slots.note_freed`.
+    granted. ``frames`` are the limits in force, if the bucket is kept under these. Slots are freed by
+    `slots.note_freed`.
     """
     change, instant_ms = Change(), max(latest_instant(image, now_ms), charge.instant_ms)
     change.equals = {attr: image[attr] for attr in (ANCHOR, MADE) if attr in image}
@@ -122,23 +125,30 @@ def settle(
         change.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
     owes = False
     for name, amount in delta.items():
-        rule = stored_rule(image, name, level.shard)
+        at, frame = token_fields(name), None if frames is None else frames.by_name.get(name)
+        rule = stored_rule(image, name, level.shard) if frame is None else frame.rule
         if rule is None:
             _count_unknown(change, level, image, name, amount, instant_ms, is_same_bucket)
             continue
-        change.add[token_fields(name).consumed] = amount
+        change.add[at.consumed] = amount
         back = -amount - credit.get(name, 0)
         if amount > 0:
             owes = True
             _owe(change, level, image, name, rule, amount, instant_ms)
-        elif back > 0 and is_same_bucket and _is_same_window(change, image, name, charge, instant_ms):
-            mine = [each for each in unused if each.limit_name == name]
-            _give_back(change, image, name, rule, back, mine, instant_ms)
+        elif back <= 0 or not is_same_bucket:
+            continue
+        elif rule.calendar is None or _is_same_window(change, image, name, charge, instant_ms):
+            back = _value(change, image, name, rule, back, unused, instant_ms) if unused else back
+            if back:
+                change.add[at.tokens] = back
     if level.usage_days and HOUR_END in image and change.add:
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add)
-    _set_expiry(change, level, image, now_ms, owes=owes)
+    if level.lifetime_ms or owes:
+        _set_expiry(change, level, image, now_ms, owes=owes)
+    else:
+        change.expires_ms = NEVER if TTL in image else None
     return change
 
 
@@ -174,23 +184,19 @@ def _owe(change: Change, level: Level, image: Image, name: str, rule: Rule, amou
         change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
 
 
-def _give_back(
-    change: Change, image: Image, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance], instant_ms: int
-) -> None:
-    """Add ``amount`` to the tokens of a limit.
-
-    ``unused`` is the part of it that was prefetched and never granted, which may be worth less.
-    """
+def _value(
+    change: Change, image: Image, name: str, rule: Rule, back: int, unused: Sequence[UnusedAdvance], instant_ms: int
+) -> int:
+    """Return what a give-back is worth of which a part was prefetched and never granted."""
+    mine = [each for each in unused if each.limit_name == name]
+    if not mine:
+        return back
     at = token_fields(name)
-    if unused:
-        known, anchor_ms = image.get(at.returned, 0), image[ANCHOR]
-        worth, most_returned = value_unused(unused, known, rule, anchor_ms, instant_ms)
-        amount = max(0, amount + worth - sum(each.amount for each in unused))
-        if worth:
-            change.add[at.returned] = worth
-            change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
-    if amount:
-        change.add[at.tokens] = amount
+    worth, most_returned = value_unused(mine, image.get(at.returned, 0), rule, image[ANCHOR], instant_ms)
+    if worth:
+        change.add[at.returned] = worth
+        change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
+    return max(0, back + worth - sum(each.amount for each in mine))
 
 
 def _is_same_window(change: Change, image: Image, name: str, charge: Charge, instant_ms: int) -> bool:
