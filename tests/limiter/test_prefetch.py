@@ -333,7 +333,7 @@ def test_what_is_being_drawn_at_the_close_goes_back(turns: int) -> None:
         limiter = RateLimiter(Repository(Slow(toy)), prefetch=0.5)
         await limiter.set_system_defaults([RPS])
         assert limiter._prefetcher is not None
-        while not any(bucket.is_refilling for bucket in limiter._prefetcher.held.active()):
+        while not any(bucket.is_drawing for bucket in limiter._prefetcher.active()):
             async with limiter.acquire(KEY, MODEL, {"rps": 1}):
                 granted += 1
             clock.advance_ms(10 if granted < 30 else 1)

@@ -140,14 +140,14 @@ class HeldTokens(Protocol):
     """Tokens of a limit that this process has drawn in advance: `core.advance`."""
 
     @property
-    def left(self) -> int:
+    def size(self) -> int:
         """How many there are."""
 
     @property
-    def all_born_ms(self) -> int:
+    def all_grantable_from(self) -> int:
         """The instant from which on all of them may be granted."""
 
-    def ready(self, now_ms: int) -> int:
+    def grantable(self, now_ms: int) -> int:
         """Return how many of them may be granted at ``now_ms``."""
 
 
@@ -171,11 +171,11 @@ class Tokens(NamedTuple):
             held += self.credit(now_ms)
         if not self.advances:
             return held
-        ready = sum(each.ready(now_ms) for each in self.advances)
+        ready = sum(each.grantable(now_ms) for each in self.advances)
         if ready or held > 0:
             return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
         # It may be below zero only for what was drawn ahead of the refill, which is no debt.
-        return min(0, held + sum(each.left for each in self.advances))
+        return min(0, held + sum(each.size for each in self.advances))
 
     def credit(self, now_ms: int) -> int:
         """Return the credits that have not expired at ``now_ms``."""
@@ -195,7 +195,7 @@ class Tokens(NamedTuple):
 
     def full_at(self) -> int:
         """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
-        return max([self.fits_at(self.rule.capacity), *(each.all_born_ms for each in self.advances)])
+        return max([self.fits_at(self.rule.capacity), *(each.all_grantable_from for each in self.advances)])
 
 
 # Taking from a record that others may have changed since it was seen.

@@ -24,7 +24,7 @@ from .amounts import check_request
 from .chain import Chain, LevelShard, LevelShards, Override
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..core.config import Resolved
     from ..core.limit import Limit
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..repository.last_seen import LastSeen
     from ..runtime.deadline import Deadline
-    from .chain import Holding
     from .coalescer import WriteCoalescer
 
     Resource: TypeAlias = str | tuple[str, ...]
@@ -58,8 +57,8 @@ class Chains:
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
-        self.held: Holding | None = None
-        """What the chains hold of tokens that were drawn in advance; None where that is not done."""
+        self.new_chain: Callable[..., Chain] = Chain
+        """Makes the chains of single resources."""
         self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
         self._parents: BoundedMap[tuple[str, str], _Parent] = BoundedMap(backend.max_cached_keys)
@@ -245,8 +244,7 @@ class Chains:
             changed = dict(zip(places, levels, strict=True))
             merged = [changed.get(place, level) for place, level in enumerate(whole.levels)]
             return self._remember(whole.with_levels(tuple(merged))).part(places)
-        changed_chain = chain.with_levels(tuple(levels))
-        return changed_chain if chain.refills is not None else self._remember(changed_chain)
+        return self._remember(chain.with_levels(tuple(levels)))
 
     def _join_again(self, chain: Chain, chains: list[Chain]) -> Chain:
         """Return a joined chain of what has become of its chains: itself where they are the same."""
@@ -303,7 +301,7 @@ class Chains:
         until_ms = [each.valid_until_ms for each in policies.values()] + [
             each.home.level.in_force[1] for each in levels
         ]
-        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held)
+        chain = self.new_chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain

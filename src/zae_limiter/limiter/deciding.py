@@ -55,8 +55,6 @@ class Draft(NamedTuple):
     cost: Mapping[str, int]
     parts: list[Part]
     wide: bool = False
-    as_of_ms: int = 0
-    """The instant as of which it draws in advance from limits that were full."""
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
@@ -80,9 +78,9 @@ class Lack(NamedTuple):
     def refuse(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
         """Return the refusal, and note it at the shards; None if this is not all there is to say.
 
-        Limits with a schedule, credits and tokens that are held here may have the cost at another moment.
+        Limits with a schedule and credits may have the cost at another moment.
         """
-        if not all(missing for _, missing in self.rows or ((None, ()),)) or chain.held is not None:
+        if not all(missing for _, missing in self.rows or ((None, ()),)):
             return None
         if any(level.scheduled for level, _ in chain.homes):
             return None
@@ -113,9 +111,6 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     If none can be served by what is known, return what the first one lacks. Raise `Outdated` if the chain is not what
     it was.
     """
-    if chain.refills is not None:
-        chosen: Draft | None = chain.refills.draft(pending, now_ms)
-        return chosen or UNKNOWN
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)

@@ -96,10 +96,6 @@ class Outdated(Exception):
     """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
 
 
-class Elsewhere(Exception):
-    """Tokens that cannot be drawn in advance may be had by an exact write: from other shards, or from credits."""
-
-
 def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return what several grants cost together."""
     amounts: dict[str, int] = {}

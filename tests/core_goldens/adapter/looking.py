@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core import decide
-from zae_limiter.core.advance import Advance, Rest
+from zae_limiter.core.advance import Advance
 from zae_limiter.core.balances import balance, debit, wait_ms
 from zae_limiter.core.tokens import TokenFrame, Tokens
 from zae_limiter.records import (
@@ -55,7 +55,7 @@ def _hold(reading: Reading, held: tuple[int, int, int, int], now_ms: int) -> Rea
         first = shards[0]
         if isinstance(first, Tokens) and first.rule.calendar is None:
             limit = TokenFrame.of(first.rule, first.anchor_ms, token_fields(name), now_ms)
-            rest = Rest(Advance(limit, now_ms - ago_ms, met, size), left)
+            rest = Advance(limit, now_ms - ago_ms, met, size).last(left)
             balances[name] = (first._replace(advances=(rest,)), *shards[1:])
     return reading._replace(balances=balances)
 
