@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.advance import choose_advance
-from ...core.change import Change
+from ...core.change import Change, Drawn
 from ...core.errors import ZAELimiterError
 from ...core.production import MILLI
 from ...records import bucket as records, charging, reshaping
 from ...records.algebra import compose
 from ...records.ledger import with_usage
+from ...records.level import ANCHOR, token_fields
 from ...records.watching import watch
 from ..deciding import UNKNOWN, Draft
 from ..engine import Engine
@@ -227,11 +228,29 @@ def _plan(
     alerts: tuple[Alert, ...] = ()
     whole = made[0] if len(made) == 1 else compose(*made)
     if level.token_limits.watched:
-        change = charging.change_of(whole)
-        alerts = watch(level, before, change, now_ms)
-        whole = charging.write_of(change, level.key, before)
+        both = charging.change_of(whole)
+        both.drawn = _find_drawn(bucket, before, change, both, now_ms)
+        alerts = watch(level, before, both, now_ms)
+        whole = charging.write_of(both, level.key, before)
     whole, accruals = with_usage(level, before, whole, now_ms)
     return [Part(bucket.home, drawn, whole, accruals, write.grants, alerts=alerts)]
+
+
+def _find_drawn(
+    bucket: PrefetchedBucket, image: Image, draw: Change | None, whole: Change, now_ms: int
+) -> dict[str, Drawn]:
+    """Return the numbers by which a change as a whole takes from limits: debts that it settles, and its ``draw``."""
+    level, seen = bucket.home
+    frame = None if ANCHOR in whole.put else seen.limits(level, image, now_ms)
+    if frame is None:  # it is moved by the draw
+        drawn = {} if draw is None else draw.drawn
+        return {name: each._replace(tokens=image[token_fields(name).tokens]) for name, each in drawn.items()}
+    found = {}
+    for name, limit in frame.by_name.items():
+        since = limit.since(now_ms)
+        if whole.add.get(limit.at.consumed, 0) > 0:
+            found[name] = Drawn(image[limit.at.tokens], since, limit.rule.capacity, since)
+    return found
 
 
 def _draw(
