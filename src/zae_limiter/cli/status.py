@@ -54,16 +54,10 @@ def _describe_answers(found: Status | Health) -> dict[str, object]:
 
 
 def _describe_status(found: Status) -> dict[str, object]:
-    return {
-        "store": found.backend,
-        **_describe_answers(found),
-        "namespace": found.namespace,
-        "schema": found.schema_version,
-        "client": found.client_version,
-        "clock skew": f"{found.clock_skew_ms} ms",
-        **_describe_eviction(found.eviction_policy),
-        **({} if found.reason is None else {"reason": found.reason}),
-    }
+    versions = {"namespace": found.namespace, "schema": found.schema_version, "client": found.client_version}
+    lines = {"store": found.backend, **_describe_answers(found), **versions, "clock skew": f"{found.clock_skew_ms} ms"}
+    reason = {} if found.reason is None else {"reason": found.reason}
+    return {**lines, **_describe_eviction(found.eviction_policy), **reason}
 
 
 def _describe_eviction(policy: str | None) -> dict[str, object]:
@@ -90,12 +84,8 @@ def _find_eviction_policy(shell: Shell) -> str | None:
 
 def _describe_health(found: Health) -> dict[str, object]:
     """Return one line per part; a part that could not be read shows the reason."""
-    lines: dict[str, object] = {
-        "name": f"{found.name} in {found.region}",
-        **_describe_answers(found),
-        "schema": found.versions.schema,
-        "client": found.versions.client,
-    }
+    versions = {"schema": found.versions.schema, "client": found.versions.client}
+    lines = {"name": f"{found.name} in {found.region}", **_describe_answers(found), **versions}
     if found.table is not None or found.stack is not None:
         lines |= {**_describe_stack(found), **_describe_aggregator(found), "namespaces": found.namespaces}
     return lines | {part: Cell(trouble, "yellow") for part, trouble in found.troubles.items()}
@@ -143,16 +133,13 @@ def version(shell: Shell) -> None:
       zae-limiter version --json
       zae-limiter version --name my-app --region us-east-1
     """
-    data: dict[str, Any] = {
-        "zae_limiter": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-    text: Grid | str = f"zae-limiter {__version__} (Python {data['python']}, {data['platform']})"
+    python, system = platform.python_version(), platform.platform()
+    data: dict[str, Any] = {"zae_limiter": __version__, "python": python, "platform": system}
+    text: Grid | str = f"zae-limiter {__version__} (Python {python}, {system})"
     if shell.url is not None or shell.stack_name is not None:
         _, _, versions, lines = _check_store(shell)
         data |= versions
-        text = facts({"zae-limiter": __version__, "python": f"{data['python']}, {data['platform']}", **lines})
+        text = facts({"zae-limiter": __version__, "python": f"{python}, {system}", **lines})
     shell.show(data, text)
 
 
@@ -175,20 +162,12 @@ def check(shell: Shell) -> None:
     problem = remains.describe(deployed) if error is None else message(error)
     policy = _find_eviction_policy(shell)
     warning = aggregator_warning(deployed, __version__) or _eviction_warning(policy)
-    data = {
-        "compatible": problem is None,
-        "problem": problem,
-        "warning": warning,
-        "client_version": __version__,
-        **versions,
-        **remains.data,
-        "maxmemory_policy": policy,
-    }
-    stated = {} if policy is None else {"maxmemory-policy": policy}
-    remarks = {name: text for name, text in (("problem", problem), ("warning", warning)) if text is not None}
-    shell.show(
-        data, facts({"compatible": yes_or_no(problem is None), "client": __version__, **lines, **stated, **remarks})
-    )
+    remarks = {"problem": problem, "warning": warning}
+    data = {"compatible": problem is None, **remarks, "client_version": __version__, **versions, **remains.data}
+    stated = {"maxmemory-policy": policy, **remarks}
+    known = {name: text for name, text in stated.items() if text is not None}
+    text = facts({"compatible": yes_or_no(problem is None), "client": __version__, **lines, **known})
+    shell.show({**data, "maxmemory_policy": policy}, text)
     if problem is not None:
         raise click.exceptions.Exit(REFUSED if error is None else exit_code(error))
 

@@ -142,20 +142,11 @@ def _grid(loads: Sequence[Load]) -> Grid:
     from .tables import used_bar
 
     headers = ("entity", "resource", "limit", "per second", "left", "capacity", "in use", "", "full in")
-    rows = [
-        (
-            load.entity_id,
-            load.resource,
-            load.limit_name,
-            load.consumed_per_second,
-            load.available,
-            load.capacity,
-            used_bar(load.available, load.capacity, _BAR),
-            f"{load.utilization_pct:4.0f} %",
-            _spell_full(load),
-        )
-        for load in loads
-    ]
+    rows = []
+    for load in loads:
+        amounts = (load.consumed_per_second, load.available, load.capacity)
+        used = (used_bar(load.available, load.capacity, _BAR), f"{load.utilization_pct:4.0f} %")
+        rows.append((load.entity_id, load.resource, load.limit_name, *amounts, *used, _spell_full(load)))
     return Grid(headers, rows, narrow=_NARROW)
 
 

@@ -109,20 +109,22 @@ class Simulation:
         """Run to the end with a frame every ``frame_ms``. Return False if Ctrl-C ended it early."""
         next_frame_ms = self.start_ms
         with _defer_interrupts() as pressed:
-            while not pressed:
-                now_ms, due_ms = self._clock.now_ms(), self._due[0][0] if self._due else self.end_ms + 1
-                if due_ms <= min(now_ms, self.end_ms):
-                    self._go_on(heapq.heappop(self._due)[2])
-                elif next_frame_ms <= now_ms:
-                    frame()
-                    next_frame_ms = max(next_frame_ms + frame_ms, now_ms)
-                elif now_ms >= self.end_ms:
-                    break
-                else:
-                    sleep((min(next_frame_ms, self.end_ms, due_ms) - now_ms) / 1000)
-            self._is_over = True  # who still waits gives up, and open calls are settled
-            while self._due:
-                next(self._due.pop()[2], None)
+            try:
+                while not pressed:
+                    now_ms, due_ms = self._clock.now_ms(), self._due[0][0] if self._due else self.end_ms + 1
+                    if due_ms <= min(now_ms, self.end_ms):
+                        self._go_on(heapq.heappop(self._due)[2])
+                    elif next_frame_ms <= now_ms:
+                        frame()
+                        next_frame_ms = max(next_frame_ms + frame_ms, now_ms)
+                    elif now_ms >= self.end_ms:
+                        break
+                    else:
+                        sleep((min(next_frame_ms, self.end_ms, due_ms) - now_ms) / 1000)
+            finally:  # also if a frame cannot be written: calls that wait give up, and open ones are settled
+                self._is_over = True
+                while self._due:
+                    next(self._due.pop()[2], None)
             frame()
             return not pressed
 
