@@ -56,7 +56,7 @@ class Chains:
         self.new_chain: Callable[..., Chain] = Chain
         """Makes the chains of single resources."""
         self._levels = Levels(backend, ttl_multiplier)
-        self._parents: BoundedMap[tuple[str, str], _Parent] = BoundedMap(backend.max_cached_keys)
+        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
         """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
@@ -274,20 +274,17 @@ class Chains:
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
             is_shared = bool(policies) and given is None and not versions and not reread
-            known = self._parents.get((who, resource)) if is_shared else None
-            found: LevelShards | None
-            if known is not None and known.is_good(generation, since_ms):
-                found, policy = known.shards, known.policy
-                self._cache.hits += 2
-            else:
-                # The limits given decide for the entity itself, and for those above it that have none of their own.
-                least_version, decides = versions.get(who, 0), not policies
-                whose = (ns, who, resource)
-                found, policy = await self._resolve_level(whose, given, decides, least_version, deadline, who in reread)
-                if found is None and not policies:
+            parent = self._parents.get((who, resource)) if is_shared else None
+            if parent is None or not parent.is_good(generation, since_ms):
+                whose, least_version = (ns, who, resource), versions.get(who, 0)
+                parent = await self._resolve_level(whose, given, not policies, least_version, deadline, who in reread)
+                if parent.shards is None and not policies:
                     raise no_limits(entity_id, resource)
-                if found is not None and is_shared:
-                    self._parents.put((who, resource), _Parent(found, policy, generation))
+                if is_shared:
+                    self._parents.put((who, resource), parent)
+            else:
+                self._cache.hits += 2
+            found, policy = parent.shards, parent.policy
             levels += [] if found is None else [found]
             policies[who] = policy
             who = policy.parent_id if policy.cascade else None
@@ -309,19 +306,23 @@ class Chains:
         least_version: int,
         deadline: Deadline,
         reread: bool,
-    ) -> tuple[LevelShards | None, Policy]:
-        """Return the level of one entity, None if it has no limits, and its config; ``decides``: under given limits."""
-        key = keys.bucket(*whose)
+    ) -> _Resolved:
+        """Resolve the level of one entity; ``decides`` says that the limits given are for it.
+
+        The limits given decide for the entity itself, and for those above it that have none of their own.
+        """
+        key, generation = keys.bucket(*whose), self._cache.generation
         policy, last = await self._read_policy(key, whose, deadline, reread)
         decides = decides or policy.resolved.limits is None
         chosen = given if given is None or decides else given._replace(limits=None)
         level = self._levels.make(key, whose, policy, chosen, least_version)
         if level is None:
-            return None, policy
+            return _Resolved(None, policy, generation)
         home = LevelShard(last.share(level), last)
         found = LevelShards(home, (home,), read_ms=policy.read_ms)
         is_split = last.image is not None and home.is_outgrown
-        return await shards.find_home(self._backend, found, deadline) if is_split else found, policy
+        found = await shards.find_home(self._backend, found, deadline) if is_split else found
+        return _Resolved(found, policy, generation)
 
     async def _read_policy(
         self, key: Key, whose: tuple[str, str, str], deadline: Deadline, reread: bool
@@ -346,19 +347,19 @@ class Chains:
         return len(self._known)
 
 
-class _Parent(NamedTuple):
-    """A level as it was resolved for an entity below it."""
+class _Resolved(NamedTuple):
+    """A level as it was resolved, None of an entity without limits."""
 
-    shards: LevelShards
+    shards: LevelShards | None
     policy: Policy
     generation: int
 
     def is_good(self, generation: int, now_ms: int) -> bool:
         """Return whether it would be resolved to the same now."""
-        policy, home = self.policy, self.shards.home
+        policy, home = self.policy, None if self.shards is None else self.shards.home
         if generation != self.generation or not policy.read_ms <= now_ms < policy.valid_until_ms:
             return False
-        return home.level.is_in_force(now_ms) and not home.is_outgrown
+        return home is None or (home.level.is_in_force(now_ms) and not home.is_outgrown)
 
 
 def join(chains: Sequence[Chain], given: Override | None, coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
