@@ -81,8 +81,7 @@ def migrate(
 
 def _begin(image: Image, anchor: int, now_ms: int) -> Change:
     """Return a change that moves a bucket to an anchor as of ``now_ms``."""
-    change = Change()
-    change.equals = {attr: image[attr] for attr in (ANCHOR, MADE) if attr in image}
+    change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
     change.put = {ANCHOR: anchor, NEWEST: now_ms, MADE: image.get(MADE, image[ANCHOR] * MILLI)}
     return change
 
