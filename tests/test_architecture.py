@@ -120,7 +120,7 @@ def test_layers(layer: str) -> None:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of ours by its dotted name below the package, ``core.bucket``."""
+    """Every module of ours by its dotted name below the package, ``core.tokens``."""
     named = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from .bucket import MILLI, Rule
 from .limit import Limit, as_int
+from .production import MILLI, Rule
 from .validation import ValidationError
 from .values import LimitStatus
 

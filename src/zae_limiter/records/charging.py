@@ -280,7 +280,7 @@ def charge(
     """Return the change that takes tokens from the bucket last seen as ``image``, or what it lacks.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
-    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.with_taken`.
+    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
     change, missing = Change({ANCHOR: frame.anchor_ms}), []
     lots = frame.lots if spends_credits and not level.bypassed else _NO_LOTS

@@ -43,7 +43,7 @@ def migrate(
     """Return the change that moves the bucket to the limits in force and takes tokens, or what it lacks.
 
     Credit and slots that have expired are dropped; what an allowance does not have is taken from credits if
-    ``spends_credits``. Slots are taken by `slots.with_taken`.
+    ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
     slots = _migrate_slots(level, image, now_ms)
     now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
