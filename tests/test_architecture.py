@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 V017_HOOKS: dict[str, set[str]] = {
     "__init__": {"manager", "names"},
     "aws.health": {"old_stack"},
+    "aws.stack": {"stack_tags"},
     "aws.stack_options": {"ignored"},
     "cli.commands": {"commands"},
     "cli.status": {"upgrade.command"},

@@ -308,11 +308,17 @@ def charge(
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
+    if level.lifetime_ms or TTL in image:
+        _renew_expiry(change, level, image, frame, now_ms)
+    return change
+
+
+def _renew_expiry(change: Change, level: Level, image: Image, frame: Frame, now_ms: int) -> None:
+    """Let a charge put the expiry off, or take it away from a bucket that does not expire."""
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (frame.lots and not is_expiring(level, image)):
         change.expires_ms = NEVER if TTL in image else None
     elif (expires_ms := now_ms + level.lifetime_ms) > image.get(TTL, 0) * MILLI:
         change.expires_ms = expires_ms
-    return change
 
 
 def _draw_earlier(change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, seen_ms: int) -> bool:
