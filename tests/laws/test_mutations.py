@@ -64,6 +64,7 @@ UNESTIMATED = "leases.unestimated_use_is_not_swallowed"
 DEBT = "settlements.nothing_of_a_limit_in_debt"
 TWICE = "leases.given_back_elsewhere_is_not_taken_twice"
 AT_ONCE = "leases.exactly_as_many"
+ALL_OF_SEVERAL = "resources.as_many_of_several_resources_as_there_are"
 TOGETHER = "resources.several_resources_are_taken_together_or_not_at_all"
 TOGETHER_AT_ONCE = "resources.as_many_of_several_resources_as_there_are"
 APART = "resources.each_of_several_resources_is_settled_on_its_own"
@@ -91,9 +92,9 @@ MUTATIONS = [
     Mutation(
         "records.watching.watch", "change.equals[mine.at.announced] = image[mine.at.announced]", "pass", STALE_MARKS
     ),
-    Mutation("records.watching.watch", "crossing.before[1] - seen.since", "2**62", STALE_MARKS),
-    Mutation("records.watching.watch", "crossing.after[0] - seen.change", "-(2**62)", STALE_MARKS),
-    Mutation("records.watching.watch", "crossing.after[1] - seen.change", "2**62", STALE_MARKS),
+    Mutation("records.watching._cross", "crossing.before[1] - since", "2**62", STALE_MARKS),
+    Mutation("records.watching._cross", "crossing.after[0] - moved", "-(2**62)", STALE_MARKS),
+    Mutation("records.watching._cross", "crossing.after[1] - moved", "2**62", STALE_MARKS),
     Mutation("core.tokens._overdraw", "cost - max(0, held)", "cost", OVERDRAWN),
     Mutation("core.tokens._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
     Mutation("core.tokens._overdraw", "(tokens, tokens)", "(-FAR, tokens)", OVERDRAWN, "distant"),
@@ -159,8 +160,8 @@ MUTATIONS = [
     Mutation("core.credits.draw_with_credits", "covered - allowance", "SOFT", CREDITS_SHARED),
     Mutation(
         "records.charging.charge",
-        "tokens + since) < need + floor",
-        "tokens + since) < need",
+        "tokens + made) < need + floor",
+        "tokens + made) < need",
         "credits.a_floor_is_left_of_both",
     ),
     Mutation("core.credits.take_last", "in reversed(spent)", "in spent", CREDIT),
@@ -213,7 +214,7 @@ MUTATIONS = [
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
     Mutation("records.charging.charge", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK),
-    Mutation("records.charging.charge", "change.equals[ANCHOR] = frame.anchor_ms", "pass", NEWS),
+    Mutation("records.charging.charge", "Change({ANCHOR: frame.anchor_ms})", "Change()", NEWS),
     Mutation("core.tokens.draw", INSIDE, "low), FAR", TWICE),
     Mutation("core.tokens.draw", "= room, FAR", "= -(2**60), FAR", OVER),
     Mutation("core.tokens.draw", "= low, FAR", "= -(2**60), FAR", DEBT),
@@ -238,15 +239,15 @@ MUTATIONS = [
     ),
     Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.settlement.settle", "and is_same_bucket and", "and", ANEW),
-    Mutation("records.settlement._give_back", "change.add[at.tokens] = amount", "pass", ORDER),
+    Mutation("records.settlement.settle", "or not is_same_bucket:", ":", ANEW),
+    Mutation("records.settlement.settle", "change.add[at.tokens] = back", "pass", ORDER),
     Mutation("records.settlement._is_same_window", "return False", "pass", YESTERDAY),
     Mutation("records.settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation(
         "records.settlement._owe", "[ANCHOR], instant_ms", "[ANCHOR], instant_ms if rule.calendar else 0", UNESTIMATED
     ),
     Mutation("core.tokens.settle_all", "after[tk] -= owed", "pass", ORDER, "memory"),
-    Mutation("limiter.in_place.InPlace._settle", "image[MADE] == left.get(MADE)", "True", ANEW, "memory"),
+    Mutation("limiter.in_place.InPlace._settle", "image[MADE] != left.get(MADE)", "False", ANEW, "memory"),
     Mutation("core.tokens.settle_all", "after[tc] += owed", "pass", COUNTED, "memory"),
     Mutation("limiter.in_place.InPlace._settle", "settled[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation(
@@ -261,9 +262,9 @@ MUTATIONS = [
     ),
     Mutation("records.reshaping._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
-    Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
+    Mutation("records.settlement.settle", "change.add[at.consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
-    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
+    Mutation("limiter.settling._plain_parts", "if not here:", "if not here or parts:", LEAK),
     # Changed limits.
     Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
@@ -293,7 +294,7 @@ MUTATIONS = [
     ),
     Mutation("records.reshaping.keep_in_debt", "max(change", "min(change", "leases.debt_outlives_a_cut"),
     Mutation(
-        "records.charging.charge",
+        "records.charging._renew_expiry",
         "expires_ms := now_ms + level.lifetime_ms",
         "expires_ms := now_ms + 1",
         "leases.default_buckets_expire",
@@ -318,7 +319,7 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
     Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
-    Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", TOGETHER),
+    Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
     Mutation("limiter.chain.Chain.cost_at", "name.removesuffix(end)", "name", TOGETHER),
