@@ -149,9 +149,9 @@ def test_a_write_is_ended_once() -> None:
     write = bucket.begin(object())
     assert write is not None
     bucket.end(stale)
-    assert bucket.is_writing
+    assert bucket.write is not None
     bucket.end(write)
-    assert not bucket.is_writing
+    assert bucket.write is None
 
 
 async def ask_beside_the_housekeeper() -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core.advance import Advance, UnusedAdvance
@@ -15,32 +16,28 @@ if TYPE_CHECKING:
     from ..planning import Part
 
 
+@dataclass(slots=True, eq=False)
 class PrefetchedBatch:
     """The tokens that one write has drawn, and how it left the bucket."""
 
-    __slots__ = ("advances", "all_grantable_from", "image", "left", "level", "seen_ms", "sound", "until_ms")
+    level: Level
+    image: Image
+    seen_ms: int
+    """The instant as of which the bucket was left so."""
+    advances: dict[str, Advance]
+    until_ms: int
+    """The last instant at which any of the tokens may be granted."""
+    sound: Collection[str] = ()
+    """The limits that were not in debt: a cost of 0 is not refused for these."""
+    left: dict[str, int] = field(init=False)
+    """The millitokens that were not taken yet, by limit: the last ones of each advance. Replaced as a whole."""
+    all_grantable_from: int = field(init=False)
 
-    def __init__(
-        self,
-        level: Level,
-        image: Image,
-        seen_ms: int,
-        advances: dict[str, Advance],
-        until_ms: int,
-        sound: Collection[str] = (),
-    ) -> None:
-        self.level = level
-        self.image = image
-        self.seen_ms = seen_ms
-        """The instant as of which the bucket was left so."""
-        self.advances = advances
-        self.until_ms = until_ms
-        """The last instant at which any of the tokens may be granted."""
-        self.sound = sound
-        """The limits that were not in debt: a cost of 0 is not refused for these."""
-        self.left = {name: advance.size for name, advance in advances.items()}
-        """The millitokens that were not taken yet, by limit: the last ones of each advance. Replaced as a whole."""
-        self.all_grantable_from = max([each.all_grantable_from for each in advances.values()], default=seen_ms)
+    def __post_init__(self) -> None:
+        self.left = {name: advance.size for name, advance in self.advances.items()}
+        self.all_grantable_from = max(
+            [each.all_grantable_from for each in self.advances.values()], default=self.seen_ms
+        )
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether nothing of it can be granted any more."""

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ...records.level import Level
     from ..chain import Override
     from ..planning import Part
-    from .books import Books
-    from .corrections import Correction, WriteUnderWay
+    from .corrections import Books, Correction, WriteUnderWay
 
     Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
     """A batch, what was taken of it, and what that has left."""
@@ -43,22 +42,20 @@ _LEAD_MS = 30
 """How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""
 
 
+@dataclass(slots=True, eq=False)
 class Taken:
     """What one grant has taken of the prefetched tokens of a bucket, the oldest batch first."""
 
-    __slots__ = ("bucket", "corrections", "pieces")
-
-    def __init__(self, bucket: PrefetchedBucket, pieces: Sequence[Piece]) -> None:
-        self.bucket = bucket
-        self.pieces = pieces
-        self.corrections: list[Correction] = []
+    bucket: PrefetchedBucket
+    pieces: Sequence[Piece]
+    corrections: tuple[Correction, ...] = ()
 
     def settle(self, delta: Mapping[str, int]) -> None:
         """Have a correction written with the next write to the bucket; it belongs to the oldest of the batches."""
         batch = self.pieces[0][0]
         mine = {name: amount for name, amount in delta.items() if amount and name in batch.level.token_limits}
         if mine:
-            self.corrections.append(self.bucket.correct(batch, mine))
+            self.corrections = (*self.corrections, self.bucket.correct(batch, mine))
 
     @property
     def is_settled(self) -> bool:
@@ -174,7 +171,7 @@ class PrefetchedBucket(CorrectedBucket):
 
     def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
         """Take ``cost`` of the tokens that are held; return None if they are not all there, or callers are waiting."""
-        under_way = self._write
+        under_way = self.write
         for name, need in cost.items():
             if need and name in self.names:
                 break
@@ -300,7 +297,7 @@ class PrefetchedBucket(CorrectedBucket):
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
-        return not (self.batches or self._corrections or self._write)
+        return not (self.batches or self._corrections or self.write)
 
     def due_ms(self) -> int:
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""

@@ -106,7 +106,9 @@ class DrawEngine(Engine):
         bucket, now_ms = _bucket_of(chain), chain.instant(self._clock.now_ms())
         level, image = bucket.home.level, bucket.home.seen.image
         with bucket.lock:
-            write = bucket.expect_write()
+            write = bucket.write
+            if write is None:  # a child process has forgotten it
+                raise NeedsExactWrite
             write.sent, write.now_ms, write.as_of_ms = False, now_ms, now_ms
             if bucket.home.is_outgrown:
                 raise Outdated
@@ -139,7 +141,9 @@ class DrawEngine(Engine):
         """
         bucket, parts = _bucket_of(chain), chosen.parts
         with bucket.lock:
-            write = bucket.expect_write()
+            write = bucket.write
+            if write is None:  # a child process has forgotten it
+                raise NeedsExactWrite
             crossing = super().learn(chain, chosen, outcome, write.now_ms)
             write.confirm()
             for part, image in zip(parts, outcome.images, strict=False):  # behind it those of usage records
@@ -152,8 +156,6 @@ class DrawEngine(Engine):
                 images = () if taken is not None else (None,)
                 grant = new_grant((chain, charge.cost, images, write.now_ms, NOTHING, None, None, (taken,)))
                 charge.grant = None if taken is None and charge.cost else grant
-            if chosen.cost and not parts and not any(charge.grant for charge in chosen.charges):
-                raise NeedsExactWrite  # others have taken what was held
             if not all(bucket.serves(part.shard.level) for part in parts):
                 bucket.end_batches()  # the limits have changed meanwhile
         return crossing
@@ -267,19 +269,11 @@ def _draw(
     contention, limits = _find_contention(bucket, now_ms), dict(frame.by_name)
     write.as_of_ms = now_ms - (charging.LAG_MS if contention.names else 0)
     advance = _choose_advance(bucket, frame, image, short, now_ms)
-    for (
-        name,
-        amount,
-    ) in advance.items():  # an advance may be drawn ahead of the refill, what callers need has to be there
-        ahead = _find_ahead(bucket, frame, name)
-        limits[name] = limits[name]._replace(
-            floor=limits[name].floor - (min(amount, ahead) if name in short else ahead)
-        )
-    drawn = add_up([short, advance])
-    lowered = frame._replace(by_name=limits)
-    change = (
-        charging.charge(level, image, lowered, drawn, now_ms, contention, 0, spends_credits=False) if drawn else None
-    )
+    for name, amount in advance.items():  # what callers need has to be there; an advance is drawn ahead of the refill
+        limit, ahead = limits[name], _find_ahead(bucket, frame, name)
+        limits[name] = limit._replace(floor=limit.floor - (min(amount, ahead) if name in short else ahead))
+    drawn, frame = add_up([short, advance]), frame._replace(by_name=limits)
+    change = charging.charge(level, image, frame, drawn, now_ms, contention, 0, spends_credits=False) if drawn else None
     return change if isinstance(change, Change) else None, drawn
 
 

@@ -84,59 +84,45 @@ class PrefetchingEngine(Engine):
             return await super().take(chain, cost, now_ms, deadline, options, holder, turn)
         exact, counts = options is not None and (options.exact or options.atomic), True
         for _ in tries(chain.homes[0].level.key.pk):
+            served: list[TakenTokens | None] = [None] * len(chain.homes)
+            cold: tuple[int, ...] = ()
             try:
-                if exact:
-                    whole = chain.part(tuple(range(len(chain.levels))))
-                    return await super().take(whole, cost, now_ms, deadline, options, holder, turn)
-                return await self._take_levels(chain, cost, now_ms, deadline, holder, turn, counts)
-            except RateLimitExceeded:  # unless others have drawn enough in the meantime
-                granted = None if exact else self.take_held(chain, cost, self._clock.now_ms())
-                if granted is None:
+                for place, home in enumerate(() if exact else chain.homes):
+                    served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
+                cold = tuple([place for place, taken in enumerate(served) if taken is None])
+                grant = new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
+                if cold:
+                    grant = await super().take(chain.part(cold), cost, now_ms, deadline, options, holder, turn)
+                    whole = chain if grant.chain.whole is None else grant.chain.whole[0]  # with the shards charged
+                    grant = grant._replace(chain=whole, held=tuple(served) if any(served) else None)
+                self.prefetcher.granted += len(served) - len(cold)
+                return grant
+            except BaseException as error:
+                for taken in filter(None, served):
+                    taken.undo()
+                if isinstance(error, RateLimitExceeded) and not exact:
+                    cost = cost if holder is None else chain.complete(cost)
+                    return self._take_after_all(chain, cost, error, len(cold) == len(served))
+                if not isinstance(error, Outdated):
                     raise
-                return new_grant(granted)
-            except Outdated:
-                chain = await self._chains.follow(chain, deadline, charges=True)
-                check_known("consume", cost, chain.names)
-                now_ms, counts = self._clock.now_ms(), False
+            chain = await self._chains.follow(chain, deadline, charges=True)
+            check_known("consume", cost, chain.names)
+            now_ms, counts = self._clock.now_ms(), False
         raise AssertionError  # pragma: no cover  # tries() ends by raising
 
-    async def _take_levels(
-        self,
-        chain: Chain,
-        cost: Mapping[str, int],
-        now_ms: int,
-        deadline: Deadline,
-        holder: str | None,
-        turn: Turn | None,
-        counts: bool,
-    ) -> Grant:
-        """Take a cost level by level from what is held and drawn, and of the other levels by one exact write."""
-        served: list[TakenTokens | None] = [None] * len(chain.homes)
-        cold: tuple[int, ...] = ()
-        try:
-            for place, home in enumerate(chain.homes):
-                served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
-            cold = tuple([place for place, taken in enumerate(served) if taken is None])
-            if cold:
-                grant = await super().take(chain.part(cold), cost, now_ms, deadline, None, holder, turn)
-                whole = chain if grant.chain.whole is None else grant.chain.whole[0]  # with the shards charged
-                grant = grant._replace(chain=whole, held=tuple(served) if any(served) else None)
-            else:
-                grant = new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
-        except BaseException as error:
-            for taken in served:
-                if taken is not None:
-                    taken.undo()
-            if isinstance(error, RateLimitExceeded) and len(cold) < len(chain.homes):
-                raise self._describe(error, chain, cost if holder is None else chain.complete(cost)) from None
-            raise
-        self.prefetcher.granted += len(served) - len(cold)
-        return grant
+    def _take_after_all(self, chain: Chain, cost: Mapping[str, int], error: RateLimitExceeded, is_whole: bool) -> Grant:
+        """Take what is held by now, if others have drawn enough; else raise a refusal with the statuses of all levels.
 
-    def _describe(self, error: RateLimitExceeded, chain: Chain, cost: Mapping[str, int]) -> RateLimitExceeded:
-        """Return the refusal by some levels of a chain with the statuses of all of them."""
-        now_ms = chain.instant(self._clock.now_ms())
-        return type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms))
+        ``error`` has them already if all levels were asked together.
+        """
+        now_ms = self._clock.now_ms()
+        granted = self.take_held(chain, cost, now_ms)
+        if granted is not None:
+            return new_grant(granted)
+        if is_whole:
+            raise error
+        now_ms = chain.instant(now_ms)
+        raise type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms)) from None
 
     async def _take_level(
         self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool

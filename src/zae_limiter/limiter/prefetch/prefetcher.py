@@ -20,8 +20,8 @@ from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from ...stores.bounded import BoundedMap
 from ..chain import Chain
-from .books import Books
 from .bucket import PrefetchedBucket
+from .corrections import Books
 from .draws import DrawEngine
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Prefetcher(Books):
                 if everything:
                     bucket.end_batches()
                 await draws.write(bucket)
-                if bucket.is_idle or not (bucket.is_writing or (everything and bucket.batches)):
+                if bucket.is_idle or not (bucket.write or (everything and bucket.batches)):
                     break
                 await draws.pause(_PAUSE_SECONDS)  # another write is under way, or has been
         finally:
