@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 V017_HOOKS: dict[str, set[str]] = {
     "__init__": {"manager", "names"},
     "aws.health": {"old_stack"},
+    "aws.stack": {"stack_tags"},
     "aws.stack_options": {"ignored"},
     "cli.commands": {"commands"},
     "cli.status": {"upgrade.command"},
@@ -120,7 +121,7 @@ def test_layers(layer: str) -> None:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of ours by its dotted name below the package, ``core.bucket``."""
+    """Every module of ours by its dotted name below the package, ``core.tokens``."""
     named = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts

@@ -16,6 +16,7 @@ from tests.conformance import (
     resources,
     schedules,
     settlements,
+    shards,
     slots,
     tenants,
     windows,
@@ -36,5 +37,8 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *schedules.CHECKS,
     *slots.CHECKS,
 )
+
+SHARD_CHECKS: tuple[Check, ...] = shards.CHECKS
+"""Those of the limiter on stores that take only so many writes of one record."""
 
 CHECKS: tuple[Check, ...] = (*STORE_CHECKS, *LIMITER_CHECKS)

@@ -14,11 +14,14 @@ from zae_limiter.records.instants import iso
 from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zae_limiter.limiter.limiter import RateLimiter
     from zae_limiter.testing.harness import Harness
 
 RATE = Limit.custom("tpm", capacity=100, refill_amount=7, refill_period_seconds=9, floors={"batch": 0.3})
 STILL = Limit.custom("tpm", capacity=100, refill_amount=1, refill_period_seconds=10 * 365 * 86_400)
+SOFT = Limit.custom("tpm", capacity=100, refill_amount=7, refill_period_seconds=9, soft=True)
 FOR_EVER = 2**62
 EXPIRIES = (3_000, 40_000, 41_000, 300_000, None)
 
@@ -37,6 +40,8 @@ class Books:
     lots: dict[int, int] = field(default_factory=dict)
     consumed: int = 0
     """All that was ever taken, less what was given back."""
+    overdrawn: int = 0
+    """All that was taken beyond a soft limit, less what was given back of it."""
 
     def level(self, at_ms: int) -> int:
         """Return the allowance at an instant; negative means debt."""
@@ -53,17 +58,24 @@ class Books:
         self.held, self.now_ms = self.level(now_ms), now_ms
         self.lots = {expiry: milli for expiry, milli in self.lots.items() if expiry > now_ms}
 
+    def change(self, limit: Limit) -> None:
+        """Go on under another limit, of which no more than its capacity is kept."""
+        self.limit, self.held = limit, min(self.held, limit.capacity * 1000)
+
     def top_up(self, milli: int, expires_ms: int) -> None:
         """Add a lot."""
         self.lots[expires_ms] = self.lots.get(expires_ms, 0) + milli
 
     def fits(self, milli: int, at_ms: int, least: int = 0) -> bool:
         """Return whether a cost would be granted at an instant."""
-        return self.level(at_ms) + self.credit(at_ms) - milli >= least
+        return self.limit.soft or self.level(at_ms) + self.credit(at_ms) - milli >= least
 
     def take(self, milli: int) -> dict[int, int]:
         """Take a cost, and return what of it was taken from which lot, in this order."""
-        allowance = max(0, min(milli, self.held))
+        allowance, credit = max(0, min(milli, self.held)), self.credit(self.now_ms)
+        if self.held + credit < milli:  # of a soft limit: what no debt uses up of the credit, and the rest as debt
+            allowance = milli - max(0, min(self.held, 0) + credit)
+            self.overdrawn += allowance - max(0, self.held)
         self.held -= allowance
         self.consumed += milli
         left, taken = milli - allowance, {}
@@ -73,14 +85,25 @@ class Books:
             left -= taken[expiry]
         return taken
 
-    def give_back(self, milli: int, taken: dict[int, int]) -> None:
-        """Return a part of a cost: to the lots that it came from, the last first, then to the allowance."""
+    def owe(self, milli: int) -> None:
+        """Take from the allowance alone what was used beyond a cost."""
+        if self.limit.soft:
+            self.overdrawn += max(0, milli - max(0, self.held))
+        self.held -= milli
+        self.consumed += milli
+
+    def give_back(self, milli: int, taken: dict[int, int], beyond: int = 0) -> None:
+        """Return a part of a cost: to the lots that it came from, the last first, then to the allowance.
+
+        What was overdrawn by it, ``beyond``, is the first of the allowance.
+        """
         self.consumed -= milli
         for expiry in sorted(taken, reverse=True):
             back = min(milli, taken[expiry])
             milli -= back
             if expiry in self.lots:
                 self.lots[expiry] += back
+        self.overdrawn -= min(milli, beyond)
         self.held = min(self.limit.capacity * 1000, self.held + milli)
 
     def first_fit(self, milli: int, least: int = 0) -> int | None:
@@ -115,6 +138,11 @@ class Play:
         self.harness.clock.advance_ms(milliseconds)
         self.books.move_to(self.harness.clock.now_ms())
 
+    async def change(self, client: int, limit: Limit) -> None:
+        """Replace the limit."""
+        await self.clients[client].set_limits("key", [limit], resource="gpt-4")
+        self.books.change(limit)
+
     async def top_up(self, client: int, tokens: int, lasts_ms: int | None) -> None:
         """Add credit."""
         expires_ms = FOR_EVER if lasts_ms is None else self.books.now_ms + lasts_ms
@@ -126,26 +154,27 @@ class Play:
         self, client: int, tokens: int, delta: int = 0, lasts_ms: int = 0, *, fails: bool = False, batch: bool = False
     ) -> None:
         """Take tokens as the books say, correct them by ``delta`` after some time, or fail."""
-        books, least = self.books, 30_000 if batch else 0
+        books, least = self.books, self.books.limit.capacity * 300 if batch else 0
         fits, promised = books.fits(tokens * 1000, books.now_ms, least), books.first_fit(tokens * 1000, least)
         try:
             priority = "batch" if batch else None
             async with self.clients[client].acquire("key", "gpt-4", {"tpm": tokens}, priority=priority) as lease:
                 true(fits, f"granted {tokens} of {books}")
+                overdrawn = books.overdrawn
                 taken = books.take(tokens * 1000)
+                beyond = books.overdrawn - overdrawn
                 left = (books.held + books.credit(books.now_ms)) // 1000
                 same(lease.available, {"tpm": left}, f"what a lease has left of {books}")
                 self.advance(lasts_ms)
                 if fails:
                     raise Deliberate
                 await lease.adjust(tpm=delta)
-            if delta > 0:  # owed by the allowance
-                books.held -= delta * 1000
-                books.consumed += delta * 1000
+            if delta > 0:
+                books.owe(delta * 1000)
             else:
-                books.give_back(-delta * 1000, taken)
+                books.give_back(-delta * 1000, taken, beyond)
         except Deliberate:
-            books.give_back(tokens * 1000, taken)
+            books.give_back(tokens * 1000, taken, beyond)
         except RateLimitExceeded as refused:
             true(not fits, f"refused {tokens} of {books}")
             seconds = None if promised is None else (promised - books.now_ms) / 1000
@@ -161,20 +190,28 @@ class Play:
             found = {lot.expires_ms or FOR_EVER: lot.tokens_milli for lot in state.credits}
             same(found, {expiry: milli for expiry, milli in books.lots.items() if milli}, "the lots")
             same(state.total_consumed_milli, books.consumed, "what was used in all")
+            same(state.total_overdrawn_milli, books.overdrawn, "what was overdrawn in all")
 
 
-async def play(harness: Harness, limit: Limit, clients: int, seed: int, steps: int) -> None:
-    """Compare the limiter with the books at every step of a random walk."""
+async def play(
+    harness: Harness, limit: Limit, clients: int, seed: int, steps: int, others: Sequence[Limit] = ()
+) -> None:
+    """Compare the limiter with the books at every step of a random walk, on which ``others`` replace the limit."""
     table, chance = await Play.start(harness, limit, clients), Random(seed)
-    await table.clients[0].set_system_defaults([limit])
+    if others:
+        await table.change(0, limit)
+    else:
+        await table.clients[0].set_system_defaults([limit])
     for _ in range(steps):
+        if others and chance.random() < 0.3:
+            await table.change(chance.randrange(clients), chance.choice(others))
         client = chance.randrange(clients)
         table.advance(chance.choice((0, 0, 1, 700, 5_000, 60_000)))
         if chance.random() < 0.2 and len(table.books.lots) < 12:
             await table.top_up(client, chance.randrange(1, 80), chance.choice(EXPIRIES))
         delta, lasts_ms = chance.choice((0, 0, 0, 30, -5, -40)), chance.choice((0, 0, 0, 1, 3_500, 42_000))
         tokens = chance.choice((0, 1, 20, 60, 130))
-        batch = bool(limit.floors) and chance.random() < 0.2
+        batch = bool(table.books.limit.floors) and chance.random() < 0.2
         await table.acquire(client, tokens, max(delta, -tokens), lasts_ms, fails=chance.random() < 0.15, batch=batch)
         await table.compare(chance.randrange(clients))
 
@@ -203,6 +240,24 @@ async def several_clients_share_credits(harness: Harness) -> None:
 async def any_history_of_clients_with_credits(harness: Harness) -> None:
     """At random, by three of them."""
     await play(harness, STILL, 3, 5, 120)
+
+
+@check
+async def a_soft_limit_is_overdrawn_after_its_credits(harness: Harness) -> None:
+    """By the rest of a cost that allowance and credits do not have; a debt uses credit up before that."""
+    await play(harness, SOFT, 1, 8, 150)
+
+
+@check
+async def several_clients_overdraw_a_soft_limit_with_credits(harness: Harness) -> None:
+    """Clients that remember an older bucket spend and overdraw to the millitoken, too."""
+    await play(harness, SOFT, 3, 9, 150)
+
+
+@check
+async def credits_are_spent_under_changing_limits(harness: Harness) -> None:
+    """A write that moves the bucket to other limits spends and overdraws as any other."""
+    await play(harness, RATE, 1, 4, 150, (RATE, RATE.scale(2), RATE.scale(0.5), SOFT))
 
 
 @check
@@ -279,14 +334,31 @@ async def a_bucket_with_credits_is_kept(harness: Harness) -> None:
     harness.clock.advance(60)
     same(await limiter.available("other", "gpt-4"), {"tpm": 150}, "expired, to the millisecond")
     await limiter.top_up("key", "gpt-4", {"tpm": 50}, expires_at=iso(harness.clock.now_ms() + 86_400_000 * 400))
-    true(await _takes(limiter, 1), "a charge does not bring the expiry nearer")
+    for _ in range(2):
+        true(await _takes(limiter, 1), "a charge does not bring the expiry nearer")
     harness.clock.advance(86_400 * 399)
     same(await limiter.available("key", "gpt-4"), {"tpm": 150}, "kept until then")
     harness.clock.advance(86_400)
     same(await limiter.available("key", "gpt-4"), {"tpm": 100}, "expired")
     async with limiter.acquire("other", "gpt-4", {"tpm": 120}):
+        true(await _takes(limiter, 1, "other"), "another charge")
         harness.clock.advance(86_400 * 500)
-    same(await limiter.available("other", "gpt-4"), {"tpm": 130}, "kept for ever")
+    same(await limiter.available("other", "gpt-4"), {"tpm": 129}, "kept for ever")
+
+
+@check
+async def a_bypass_spends_no_credits(harness: Harness) -> None:
+    """What is taken beyond the allowance is debt, in the write that first meets the bypass and in those after it."""
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([STILL])
+    await limiter.top_up("key", "gpt-4", {"tpm": 50})
+    true(await _takes(limiter, 90), "of the allowance")
+    await limiter.bypass_entity("key")
+    for _ in range(2):
+        true(await _takes(limiter, 20), "beyond it")
+    (state,) = await limiter.get_buckets("key", "gpt-4")
+    same([lot.tokens_milli for lot in state.credits], [50_000], "the credit is there")
+    same(state.total_overdrawn_milli, 30_000, "beside the debt")
 
 
 @check
@@ -374,8 +446,8 @@ async def a_deleted_entity_leaves_no_idempotency_keys(harness: Harness) -> None:
         await limiter.delete_entity("key")
 
 
-async def _takes(limiter: RateLimiter, tokens: int) -> bool:
-    async with limiter.acquire("key", "gpt-4", {"tpm": tokens}):
+async def _takes(limiter: RateLimiter, tokens: int, entity_id: str = "key") -> bool:
+    async with limiter.acquire(entity_id, "gpt-4", {"tpm": tokens}):
         return True
 
 

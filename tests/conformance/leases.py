@@ -326,6 +326,19 @@ async def debt_is_not_forgotten(harness: Harness) -> None:
 
 
 @check
+async def debt_outlives_what_others_take(harness: Harness) -> None:
+    """A charge of another limit does not bring the expiry of a bucket in debt nearer, nor does a give-back."""
+    limiter = await _limiter(harness)
+    days = 9 + _kept_seconds(limiter) // 86_400
+    async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
+        await lease.adjust(tpm=8_640_000 * (days + 1))
+    async with limiter.acquire("key", RESOURCE, {"rpm": 2}) as lease:
+        await lease.release(rpm=1)
+    harness.clock.advance(86_400 * days)
+    same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 8_640_000, "a day is left to be paid")
+
+
+@check
 async def debt_outlives_a_cut(harness: Harness) -> None:
     """Limits that refill more slowly keep a bucket in debt for as long as it now takes."""
     limiter = await new_limiter(harness)
@@ -362,6 +375,9 @@ async def settled_after_the_bucket_is_gone(harness: Harness) -> None:
             await lease.adjust(tpm=change)
             harness.clock.advance(seconds)
         same((await _left(limiter, f"key{change}"))["tpm"], tokens, f"a bucket that is gone was full, then {change}")
+        states = {state.limit_name: state for state in await limiter.get_buckets(f"key{change}")}
+        if change > 0:
+            same(states["tpm"].total_consumed_milli, change * 1_000, "the new one has seen that alone")
 
 
 @check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -183,9 +184,11 @@ async def changed_at_once(harness: Harness) -> None:
     for limits in ([faster], [fast], [faster]):
         await limiter.set_limits("key", limits)
         await take(limiter, "key", RESOURCE, [{"tps": 10}])
-    same(await limiter.available("key", RESOURCE), {"tps": 70}, "three tens were taken, nothing else has happened")
+    await limiter.set_limits("key", [faster, Limit.per_second("more", 10**6)])
+    await take(limiter, "key", RESOURCE, [{"more": 10_000}])
+    same(await limiter.available("key", RESOURCE), {"tps": 70, "more": 990_000}, "nothing but that was taken")
     harness.clock.advance_ms(1)
-    same(await limiter.available("key", RESOURCE), {"tps": 1_070}, "a millisecond makes a thousand")
+    same(await limiter.available("key", RESOURCE), {"tps": 1_070, "more": 991_000}, "a millisecond makes a thousand")
 
 
 @check
@@ -220,6 +223,41 @@ async def news_travels_with_the_bucket(harness: Harness) -> None:
     with raises(RateLimitExceeded, "5 are left under the new limit, 75 under the old one"):
         await take(stale, "key", RESOURCE, [{"tpm": 6}])
     await take(stale, "key", RESOURCE, [{"tpm": 5}])
+
+
+@check
+async def floors_travel_with_the_bucket(harness: Harness) -> None:
+    """A client learns of a change that the limits stored in a bucket do not show, as soon as another has charged it."""
+    low, high = (Limit.per_hour("tpm", 100, floors={"batch": part}) for part in (0.1, 0.5))
+    limiter = await new_limiter(harness)
+    await limiter.set_resource_defaults(RESOURCE, [low])
+    stale, informed = beside(harness, limiter), beside(harness, limiter)
+    await take(stale, "key", RESOURCE, [{"tpm": 10}])
+    await limiter.set_resource_defaults(RESOURCE, [high])
+    await take(informed, "key", RESOURCE, [{"tpm": 10}])
+    with raises(RateLimitExceeded, "50 of the 80 that are left have to stay"):
+        async with stale.acquire("key", RESOURCE, {"tpm": 40}, priority="batch"):
+            pass
+
+
+@check
+async def a_limit_of_another_kind(harness: Harness) -> None:
+    """A quota becomes a rate of the same numbers, and a quota again: what is left stays, and refills as it should."""
+    limiter = await new_limiter(harness)
+    rate = Limit.per_day("tpm", 86_400)
+    quotas = Limit.quota("tpm", 86_400), Limit.quota("tpm", 86_400, reset_after=timedelta(days=1))
+    left = 86_400
+    for quota in quotas:
+        await limiter.set_limits("key", [quota])
+        await take(limiter, "key", RESOURCE, [{"tpm": 1_000}])
+        await limiter.set_limits("key", [rate])
+        await take(limiter, "key", RESOURCE, [{"tpm": 1_000}, {"tpm": 500}])
+        left -= 2_500
+        for _ in range(2):
+            harness.clock.advance(100)
+            await take(limiter, "key", RESOURCE, [{"tpm": 10}])
+            left += 90
+            same(await limiter.available("key", RESOURCE), {"tpm": left}, "a hundred seconds make a hundred")
 
 
 @check

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from tests.conformance.expect import raises, same, true
-from tests.conformance.room import beside, new_limiter, new_limiters
+from tests.conformance.room import at_once, beside, new_limiter, new_limiters
 from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.values import AuditAction, AuditEvent
 from zae_limiter.observer import Observer
 from zae_limiter.records import audit, keys
 from zae_limiter.records.algebra import Query
+from zae_limiter.records.ledger import kept_ms
 from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:
@@ -164,10 +165,50 @@ async def a_soft_limit_only_counts(harness: Harness) -> None:
     """It never refuses, and its debt is what was taken beyond it."""
     limiter = await new_limiter(harness)
     await limiter.set_system_defaults([RATE, SOFT])
-    for taken in (400, 800, 5_000):
+    for taken in (400, 800, 5_000, 0):
         async with limiter.acquire("key", "gpt-4", {"tph": taken, "rpm": 1}) as lease:
-            same(lease.overdrawn, () if taken == 400 else ("tph",), "what was exceeded")
-    same(await limiter.available("key", "gpt-4"), {"rpm": 57, "tph": -5_700}, "all of it is counted")
+            same(lease.overdrawn, ("tph",) if taken > 400 else (), "what was exceeded")
+    same(await limiter.available("key", "gpt-4"), {"rpm": 56, "tph": -5_700}, "all of it is counted")
+    async with limiter.acquire("other", "gpt-4", {"tph": 501}) as lease:
+        same(lease.overdrawn, ("tph",), "by the first request, too")
+    (state,) = [state for state in await limiter.get_buckets("other") if state.limit_name == "tph"]
+    same((state.tokens_milli, state.total_overdrawn_milli), (-1_000, 1_000), "by how much")
+
+
+@check
+async def the_debt_of_a_new_bucket_is_not_forgotten(harness: Harness) -> None:
+    """What the first request takes of a soft limit is kept until it has been refilled, of a rate and of a quota."""
+    for limit in (SOFT, Limit.quota("tph", 500, every="hour", soft=True)):
+        limiter = await new_limiter(harness)
+        await limiter.set_system_defaults([limit])
+        hours = 24 + kept_ms(limiter.repository.capabilities.usage_retention_days) // HOUR_MS
+        true(await _grants(limiter, {"tph": 500 * (hours + 24)}), "a soft limit refuses nobody")
+        harness.clock.advance(3_600 * hours)
+        same(await beside(harness, limiter).available("key", "gpt-4"), {"tph": -500 * 23}, "a day is left to be paid")
+
+
+@check
+async def never_and_not_yet_with_a_floor(harness: Harness) -> None:
+    """Of a bucket that is new, known, not known, or under other limits: more than it holds with the floor, or not."""
+    for ttl in (1, 0):
+        limiter = await new_limiter(harness, refusal_ttl=ttl)
+        await limiter.set_limits("key", [RATE])
+        for step, (never, later) in enumerate([(31, 30), (31, 30), (31, 30), (16, 15)]):
+            client = limiter if step < 2 else beside(harness, limiter, refusal_ttl=ttl)
+            if step == 1:
+                true(await _grants(limiter, {"rpm": 60}), "there is a bucket now, and it is empty")
+            elif step == 3:
+                await limiter.set_limits("key", [RATE.scale(0.5)])
+            with raises(CapacityExceeded, f"{never} and the floor are more than the capacity") as refused:
+                async with client.acquire("key", "gpt-4", {"rpm": never}, priority="batch"):
+                    pass
+            same(refused.error.statuses[0].retry_after_seconds, None, "there is nothing to wait for")
+            if not step:
+                continue
+            with raises(RateLimitExceeded, f"{later} and the floor are all of it") as full:
+                async with client.acquire("key", "gpt-4", {"rpm": later}, priority="batch"):
+                    pass
+            same(full.error.retry_after_seconds, 30.0, "when it is full")
 
 
 class SoftBooks:
@@ -184,6 +225,12 @@ class SoftBooks:
         period = self.limit.refill_period_seconds if self.limit.calendar is None else 1
         amount = self.limit.refill_amount * (1 if self.limit.calendar is None else 1000)
         return ticks * amount // period
+
+    def change(self, limit: Limit, now_ms: int) -> None:
+        """Go on under a limit that refills in another way."""
+        self.take(0, now_ms)
+        self.limit = limit
+        self._as_of = self._made(now_ms)
 
     def take(self, tokens: int, now_ms: int) -> int:
         """Take tokens, and return how many millitokens of them were not there."""
@@ -244,6 +291,34 @@ async def what_was_given_back_is_not_overdrawn(harness: Harness) -> None:
     same(state.total_overdrawn_milli, 20_000, "what was overdrawn")
 
 
+@check
+async def what_several_overdraw_at_once_is_told_apart(harness: Harness) -> None:
+    """Each gives back what it took beyond a soft limit, though one write has served several."""
+    limiter = await new_limiter(harness)
+    await limiter.set_system_defaults([SOFT])
+    leases = [limiter.acquire("key", "gpt-4", {"tph": 200}) for _ in range(5)]
+    await at_once(harness, [lease.enter for lease in leases])
+    (state,) = await limiter.get_buckets("key")
+    same((state.tokens_milli, state.total_overdrawn_milli), (-500_000, 500_000), "two fit, and a half")
+    for lease in leases:
+        await lease.release(tph=200)
+        await lease.exit()
+    (state,) = await limiter.get_buckets("key")
+    same((state.tokens_milli, state.total_overdrawn_milli), (500_000, 0), "all of it is back")
+
+
+@check
+async def what_is_owed_to_a_soft_limit_is_overdrawn_unseen(harness: Harness) -> None:
+    """By what is not there when a debt comes, also if its client has last seen more."""
+    unaware, other = await new_limiters(harness, 2)
+    await unaware.set_system_defaults([SOFT])
+    async with unaware.acquire("key", "gpt-4", {"tph": 10}) as lease:
+        true(await _grants(other, {"tph": 450}), "40 are left")
+        await lease.adjust(tph=100)
+    (state,) = await unaware.get_buckets("key")
+    same((state.tokens_milli, state.total_overdrawn_milli), (-60_000, 60_000), "what was overdrawn")
+
+
 class AlertBooks:
     """Who has to be told of which threshold: of a quota window by window, of a rate by the level before and after."""
 
@@ -272,17 +347,24 @@ class AlertBooks:
 async def thresholds_are_announced_by_the_write_that_crosses_them(harness: Harness) -> None:
     """Once over all clients: of a quota in each window, of a rate each time that it is crossed; by debts too."""
     day = Limit.quota("tpd", 700, tz="Europe/Berlin", alerts=(0.5, 0.8, 1.0))
-    hour = Limit.per_hour("tph", 3_601, soft=True, alerts=(0.25, 0.9))
+    hours = [Limit.custom("tph", 3_601, amount, 3_600, soft=True, alerts=(0.25, 0.9)) for amount in (3_601, 1_000)]
+    hour = hours[0]
     told: list[tuple[str, float]] = []
     clients, chance = await new_limiters(harness, 2), Random(3)
     for client in clients:
         client.observers = (_Listener(told),)
+    await clients[0].set_system_defaults([replace(day, alerts=()), replace(hour, alerts=()), RATE])
+    true(await _grants(clients[0], {"tpd": 0, "tph": 0}), "the bucket is older than the thresholds")
     await clients[0].set_system_defaults([day, hour, RATE])
     books = [AlertBooks(limit, harness.clock.now_ms()) for limit in (day, hour)]
     expected: list[tuple[str, float]] = []
-    for _ in range(80):
+    for _ in range(120):
         harness.clock.advance_ms(chance.choice((0, 0, 700, 45_000, 600_001, 2 * HOUR_MS, 9 * HOUR_MS)))
         now_ms, client = harness.clock.now_ms(), chance.choice(clients)
+        if chance.random() < 0.2:
+            hour = chance.choice(hours)
+            await client.set_limits("key", [day, hour, RATE])
+            books[1].books.change(hour, now_ms)
         cost = {"tph": chance.randrange(1_500), "tpd": chance.choice((0, 1, 50, 200))}
         more = {name: chance.choice((0, 0, 300, -(tokens // 2), -tokens)) for name, tokens in cost.items()}
         try:

@@ -72,6 +72,18 @@ async def overlapping_give_backs_unseen(harness: Harness) -> None:
 
 
 @check
+async def debt_beside_give_backs_unseen(harness: Harness) -> None:
+    """A client owes that has not seen what others gave back: the level falls by exactly that."""
+    limiter = await _limiter(harness)
+    unaware = beside(harness, limiter)
+    first, second = await _open(limiter, 60), await _open(unaware, 30)
+    harness.clock.advance_ms(DAY_MS // 2)
+    await _end(first, -60)
+    await _end(second, 20)
+    same(await _left(limiter), 80, "it was full before that")
+
+
+@check
 async def nothing_of_a_limit_in_debt(harness: Harness) -> None:
     """A cost of 0 is refused in debt, also to a client that has not seen the debt."""
     limiter = await _limiter(harness)
@@ -186,14 +198,14 @@ async def give_back_after_a_cut_capacity(harness: Harness) -> None:
 @check
 async def the_past_is_not_rated_again(harness: Harness) -> None:
     """A client whose clock is behind and that meets other rates first neither mints nor takes anything."""
-    for before, after in ((100, 1_000), (1_000, 100)):
+    for before, after, owes in ((100, 1_000, False), (1_000, 100, False), (100, 1_000, True), (1_000, 100, True)):
         ahead = await _limiter(harness, Limit("t", 10_000, before, 1))
         store = host(harness.store(), -2_000)
         behind = harness.limiter(harness.repository(store, namespace=ahead.repository.namespace))
-        await take(ahead, "key", RESOURCE, [{"t": 1}])
+        lease = await _open(ahead, 1)
         harness.clock.advance(3)
         store.clock.advance(3)
-        await take(ahead, "key", RESOURCE, [{"t": 10_000}])
+        await (_end(lease, 10_000) if owes else take(ahead, "key", RESOURCE, [{"t": 10_000}]))
         await behind.set_system_defaults([Limit("t", 10_000, after, 1)])
         await take(behind, "key", RESOURCE, [{"t": 0}])
         same(await _left(beside(harness, ahead)), 0, f"from {before} to {after} a second")
@@ -238,6 +250,37 @@ async def a_quota_is_settled_after_its_window(harness: Harness) -> None:
         await take(limiter, "key", RESOURCE, [{"t": others}] if others else [])
         await _end(lease, change)
         same(await _left(limiter), left, f"10 of yesterday, {change} after midnight, {others} taken today")
+
+
+@check
+async def a_late_clock_gives_nothing_back_to_the_next_window(harness: Harness) -> None:
+    """A client that takes it for yesterday still settles as of the instant that others have charged at: midnight."""
+    limiter = await _limiter(harness, Limit.quota("t", 100, every="day"))
+    harness.clock.set_ms(harness.clock.now_ms() // DAY_MS * DAY_MS + DAY_MS - 60_000)
+    store = host(harness.store(), -300_000)
+    late = harness.limiter(harness.repository(store, namespace=limiter.repository.namespace))
+    lease = await _open(late, 60)
+    harness.clock.advance(60)
+    store.clock.advance(60)
+    await take(limiter, "key", RESOURCE, [{"t": 70}])
+    await _end(lease, -60)
+    same(await _left(limiter), 30, "what was taken yesterday is yesterday's")
+
+
+@check
+async def tokens_of_a_limit_that_counts_slots_by_now(harness: Harness) -> None:
+    """They are settled while it does, by several clients, and found when it counts tokens again."""
+    limiter = await _limiter(harness)
+    other = beside(harness, limiter)
+    first, second, third = await _open(limiter, 30), await _open(other, 20), await _open(limiter, 10)
+    slots = [Limit.concurrent("t", 3), Limit.per_day("rpd", 100)]
+    await limiter.set_system_defaults(slots)
+    for client in (limiter, beside(harness, limiter), limiter):
+        await take(client, "key", RESOURCE, [{"rpd": 1}])
+    for lease, change in ((first, -30), (second, -5), (third, 7)):
+        await _end(lease, change)
+    await limiter.set_system_defaults([DAILY])
+    same(await _left(limiter), 40 + 35 - 7, "as if it had counted tokens all the time")
 
 
 @check

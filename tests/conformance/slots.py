@@ -399,6 +399,8 @@ async def changed_live(harness: Harness) -> None:
     leases += [await _take(limiter) for _ in range(2)]
     await _refused(limiter)
     await limiter.set_system_defaults([Limit.concurrent("parallel", 2, ttl=60), RATE])
+    (state,) = [state for state in await limiter.get_buckets("key") if state.limit_name == "parallel"]
+    same(state.capacity_milli, 5_000, "a bucket states what it was last used under")
     for expected in (-3, -2, -1, 0):
         same((await limiter.available("key", RESOURCE))["parallel"], expected, "what is in flight counts")
         await _refused(limiter)
@@ -416,6 +418,9 @@ async def floors_and_soft_limits(harness: Harness) -> None:
     """A floor leaves slots for others, a soft limit counts what is beyond it, a bypass refuses nobody."""
     limiter = await new_limiter(harness)
     await limiter.set_system_defaults([Limit.concurrent("parallel", 4, floors={"batch": 0.5}), RATE])
+    for cost, priority in ({"parallel": 5}, None), ({"parallel": 3}, "batch"):
+        with raises(CapacityExceeded, "more than there are, of a new bucket"):
+            await limiter.acquire("key", RESOURCE, cost, priority=priority).enter()
     leases = []
     for _ in range(2):
         leases.append(limiter.acquire("key", RESOURCE, {"rph": 1}, priority="batch"))

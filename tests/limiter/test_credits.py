@@ -15,8 +15,9 @@ from hypothesis import given, settings, strategies as st
 from tests.conformance.credits import EXPIRIES, RATE, STILL, Play
 from tests.conformance.oracle import LAG_MS, Entry, Ledger
 from tests.conformance.policies import alert_events
+from tests.conformance.shards import split
 from tests.laws.toys import Distant, Hot, Toy, toys
-from tests.limiter.test_shards import begun, opened, split, still
+from tests.limiter.test_shards import begun, opened, still
 from tests.support.acquiring import granted, take
 from tests.support.charges import charge, create
 from zae_limiter import (

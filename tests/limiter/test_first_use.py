@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.laws.test_mutations import HARNESSES
+from tests.laws.mutants import HARNESSES
 from tests.support.acquiring import granted, take
 from tests.support.charges import create
 from zae_limiter import Limit, RateLimitExceeded, ValidationError

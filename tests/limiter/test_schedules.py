@@ -9,8 +9,8 @@ import pytest
 from tests.support.acquiring import granted, take
 from tests.support.charges import create
 from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry
+from zae_limiter.core.balances import balance
 from zae_limiter.core.borders import find_interval, find_scheduled
-from zae_limiter.core.bucket import balance
 from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import apply_write
 from zae_limiter.records.level import Level, token_limits_for

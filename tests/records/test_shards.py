@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.limiter.test_shards import begun, drain, levels, opened, split, still, store_of, take
+from tests.conformance.shards import split
+from tests.limiter.test_shards import begun, drain, levels, opened, still, store_of, take
 from tests.support.charges import charge, create, migrate, settle
 from zae_limiter import Limit
 from zae_limiter.core.balances import balance, wait_ms

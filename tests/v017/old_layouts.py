@@ -8,7 +8,7 @@ from typing import Any
 from tests.v017 import old_tables
 from tests.v017.old_tables import NOW, OTHER, Item, OldTable, Pool
 from zae_limiter import BucketState, Limit, OnUnavailable
-from zae_limiter.core.bucket import Rule, level
+from zae_limiter.core.production import Rule
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Key
 from zae_limiter.runtime.blocking import run
@@ -162,7 +162,7 @@ def check_balance(state: BucketState, old: Pool, anchor: int) -> None:
     assert state.total_consumed_milli == old.consumed
     assert state.last_refill_ms == anchor
     for later in (0, 1, 999, 12_345, 60_000, 3_600_000, 10**10):
-        ours = level(rule, state.tokens_milli, state.last_refill_ms, anchor + later)
+        ours = rule.level(state.tokens_milli, state.last_refill_ms, anchor + later)
         assert abs(ours - old.level(anchor + later)) <= (1 if later else 0), (later, old)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tests.support.aws import engine
 from tests.support.aws.plain import Plain
 from tests.support.backends import dynamodb_client
-from zae_limiter.core.bucket import Rule
+from zae_limiter.core.production import Rule
 from zae_limiter.records.algebra import Image, Key
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.table import table_definition

@@ -10,7 +10,6 @@ from tests.v017 import old_tables
 from tests.v017.old_layouts import LAYOUTS
 from tests.v017.old_tables import NOW, OTHER, Item, Pool
 from zae_limiter import Limit
-from zae_limiter.core.bucket import level
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
 from zae_limiter.records.config import decode as decode_config
@@ -101,7 +100,7 @@ def check(key: Key, image: Image, held: list[Pool], later: int) -> None:
         state = states[each.limit]
         assert state.total_consumed_milli == each.consumed
         assert state.tokens_milli == each.level(anchor)
-        ours = level(each.rule, state.tokens_milli, state.last_refill_ms, anchor + later)
+        ours = each.rule.level(state.tokens_milli, state.last_refill_ms, anchor + later)
         assert abs(ours - each.level(anchor + later)) <= 1
 
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given, strategies as st
 from tests.v017.old_tables import NOW, OTHER, Item
 from tests.v017.test_upgrade_layouts import carried_out, convert
 from zae_limiter import CorruptRecordError, Limit, ScheduleEntry
-from zae_limiter.core.bucket import Rule, level
 from zae_limiter.core.cron import parse_cron
+from zae_limiter.core.production import Rule
 from zae_limiter.core.values import Access
 from zae_limiter.records import config, keys, once
 from zae_limiter.records.algebra import Image, Key, apply_write
@@ -183,7 +183,7 @@ def left(*shards: Old, now: datetime) -> int:
     assert rule is not None
     assert rule.calendar == DAILY.calendar
     assert stored_rule(image, "rpm") == (1000, 1000, 1000, 0, None)
-    return level(rule, image["b_tpd_tk"], image["rf"], now_ms) // 1000
+    return rule.level(image["b_tpd_tk"], image["rf"], now_ms) // 1000
 
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

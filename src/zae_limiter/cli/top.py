@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ..core.errors import spell_duration
-from ..core.reports import ORDERS, Load, Survey
+from ..core.survey import ORDERS, Load, Survey
 from ..records.instants import iso
 from ..repository.buckets import MAX_RECORDS
 from .arguments import number_option

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class SlotBalance(NamedTuple):
     """The slots of one limit in one record: how many there are, and until when each of those taken is.
 
-    It is asked like a `ShardBalance`, in thousandths of a slot.
+    It is asked like `Tokens`, in thousandths of a slot.
     """
 
     rule: Rule

@@ -38,10 +38,10 @@ class Change:
 
     __slots__ = ("absent", "add", "bounds", "drawn", "equals", "expires_ms", "guards", "put", "remove")
 
-    def __init__(self, *, absent: bool = False) -> None:
+    def __init__(self, equals: dict[str, Any] | None = None, *, absent: bool = False) -> None:
         self.absent = absent
         self.bounds: dict[str, tuple[int, int]] = {}
-        self.equals: dict[str, Any] = {}
+        self.equals: dict[str, Any] = {} if equals is None else equals
         self.guards: list[tuple[str, str, Any]] = []
         self.put: dict[str, Any] = {}
         self.add: dict[str, int] = {}

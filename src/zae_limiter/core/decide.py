@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from .balances import Balance
     from .borders import Scheduled
-    from .errors import StatusFields
     from .limit import Limit
+    from .refusals import StatusFields
 
 
 _MOST_LOOKS = 100

@@ -20,7 +20,7 @@ from .planning import Outdated, Part, add_up, new_taker, plan_across_shards, pla
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.errors import StatusFields
+    from ..core.refusals import StatusFields
     from ..records.algebra import Image, Key
     from ..records.charging import Refusal
     from ..records.slots import Taker

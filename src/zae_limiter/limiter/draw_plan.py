@@ -23,7 +23,7 @@ from .grant import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ..core.errors import StatusFields
+    from ..core.refusals import StatusFields
     from ..core.tokens import TokenFrame
     from ..records.algebra import Image
     from ..records.charging import Frame

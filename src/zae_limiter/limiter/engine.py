@@ -128,8 +128,7 @@ class Engine:
         ``options`` say whether it is one transaction. With a ``holder``, also a slot of each concurrency limit that the
         cost does not name. Callers that come while a write of the chain is in flight are decided together.
         """
-        atomic = options is not None and options.atomic
-        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder, turn=turn)
+        charge = PendingCharge[Grant](cost, deadline, options is not None and options.atomic, holder, turn=turn)
         if chain.slot_names:
             if chain.sharded:
                 chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
@@ -140,11 +139,11 @@ class Engine:
                 self.refuse_again(chain, charge.cost, now_ms)
         if self.never_suspends:
             self._runtime.check_running()
-            await self._charge(chain, [charge], now_ms, deadline)
+            await self.charge(chain, [charge], now_ms, deadline)
         else:
             scope = self._scope or self._runtime.scope()
-            known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
-            coalescer: WriteCoalescer[Grant] = known or chain.add_coalescer(scope)
+            known: WriteCoalescer[Grant] | None = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
+            coalescer = known or chain.add_coalescer(scope)
             try:
                 if coalescer.lead(charge) is charge or await self._wait_to_lead(coalescer, charge):
                     work = self._charge_batch(coalescer, chain, charge, now_ms)
@@ -190,7 +189,7 @@ class Engine:
             chain = await self.look(chain, deadline)
         now_ms = chain.instant(self._clock.now_ms())
         if pending and refusal(chain.readings(now_ms), cost, now_ms) is not None:
-            await self._refuse(chain, pending, UNKNOWN, now_ms, Knowledge.SHOWN, deadline)
+            await self.refuse(chain, pending, UNKNOWN, now_ms, Knowledge.SHOWN, deadline)
         if charge.error is not None:
             raise charge.error
 
@@ -256,7 +255,7 @@ class Engine:
         leader.batch = batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
-            await self._charge(chain, batch, now_ms, leader.deadline)
+            await self.charge(chain, batch, now_ms, leader.deadline)
         except Exception as error:
             failure = error
         finally:
@@ -281,7 +280,7 @@ class Engine:
 
     _draft = staticmethod(draft)
 
-    async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
+    async def charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
         for level, seen in chain.homes:  # as `Chain.instant`
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
@@ -298,7 +297,7 @@ class Engine:
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
             if not isinstance(chosen, Draft):
-                if await self._refuse(chain, pending, chosen, now_ms, knowledge, deadline):
+                if await self.refuse(chain, pending, chosen, now_ms, knowledge, deadline):
                     return
                 lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
@@ -316,7 +315,7 @@ class Engine:
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
                 await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
-            for part in self._learn(chain, chosen, outcome, now_ms):
+            for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
@@ -342,7 +341,7 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+    def learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
         """Keep the images after a commit, and give those their grants who were served by it.
 
         Return the parts that have crossed thresholds.
@@ -413,7 +412,7 @@ class Engine:
                 charge.error = error
         return chain, left
 
-    async def _refuse(
+    async def refuse(
         self,
         chain: Chain,
         pending: list[PendingCharge[Grant]],

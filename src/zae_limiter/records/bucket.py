@@ -21,7 +21,7 @@
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
-(`reshaping.reshape` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+(`reshaping.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
 """
 
 from __future__ import annotations

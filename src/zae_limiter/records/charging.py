@@ -280,27 +280,26 @@ def charge(
     """Return the change that takes tokens from the bucket last seen as ``image``, or what it lacks.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
-    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.with_taken`.
+    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
-    change, missing = Change(), []
-    change.equals[ANCHOR] = frame.anchor_ms
+    change, missing = Change({ANCHOR: frame.anchor_ms}), []
     lots = frame.lots if spends_credits and not level.bypassed else _NO_LOTS
     for name, need in cost.items():
         if (limit := frame.by_name.get(name)) is None:
             continue
-        (capacity, *_), anchor_ms, at, amount, period, rest, _, _, floor, soft = limit
-        tokens, since = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
-        if name in lots and min(capacity, tokens + since) < need + floor:
-            held = held_lots(image, name, now_ms)
-            fits = draw_with_credits(change, at, tokens, held, need, capacity, since, floor, soft)
+        (ceiling, *_), anchor_ms, at, amount, period, rest, _, _, floor, soft = limit
+        tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
+        if name in lots and min(ceiling, tokens + made) < need + floor:
+            fits = draw_with_credits(
+                change, at, tokens, held_lots(image, name, now_ms), need, ceiling, made, floor, soft
+            )
         else:
-            earlier = _find_earlier(limit, tokens, now_ms, contention.seen_ms) if name in contention.names else None
-            fits = earlier is not None and draw(change, at, earlier[0], need, capacity, earlier[1], floor, soft)
-            fits = fits or draw(change, at, tokens, need, capacity, since, floor, soft)
-        if fits and need and level.token_limits.watched:
-            change.drawn[name] = Drawn(tokens, since, capacity, since)
+            fits = name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention.seen_ms)
+            fits = fits or draw(change, at, tokens, need, ceiling, made, floor, soft)
         if not fits:
-            missing.append(Shortfall(name, is_permanent=need + floor > capacity and name not in frame.lots))
+            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
+        elif need and level.token_limits.watched:
+            change.drawn[name] = Drawn(tokens, made, ceiling, made)
     if missing:
         return missing
     if change.add and now_ms > image[NEWEST]:
@@ -309,24 +308,31 @@ def charge(
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
+    if level.lifetime_ms or TTL in image:
+        _renew_expiry(change, level, image, frame, now_ms)
+    return change
+
+
+def _renew_expiry(change: Change, level: Level, image: Image, frame: Frame, now_ms: int) -> None:
+    """Let a charge put the expiry off, or take it away from a bucket that does not expire."""
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (frame.lots and not is_expiring(level, image)):
         change.expires_ms = NEVER if TTL in image else None
     elif (expires_ms := now_ms + level.lifetime_ms) > image.get(TTL, 0) * MILLI:
         change.expires_ms = expires_ms
-    return change
 
 
-def _find_earlier(limit: TokenFrame, tokens: int, now_ms: int, seen_ms: int) -> tuple[int, int] | None:
-    """Return the tokens of a full limit and what it had produced at the last instant at which it was not full."""
+def _draw_earlier(change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, seen_ms: int) -> bool:
+    """Draw from a full limit as of the last instant at which it was not full; return whether that suffices."""
     capacity = limit.rule.capacity
     if not limit.amount or tokens + limit.since(now_ms) < capacity:
-        return None
+        return False
     lag_ms = min(LAG_MS, capacity * limit.period // limit.amount // 2)
     earliest = limit.since(now_ms - lag_ms)
     if capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
-        return None
+        return False
     since = max(capacity - tokens - 1, earliest)
-    return min(tokens, capacity - since - 1), since
+    below = min(tokens, capacity - since - 1)
+    return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

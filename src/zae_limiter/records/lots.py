@@ -77,7 +77,7 @@ def held_lots(image: Image, limit_name: str, now_ms: int) -> list[tuple[str, int
 
 
 def credits_by_limit(image: Image) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return by limit when its lots expire and what they hold, as a `ShardBalance` has them."""
+    """Return by limit when its lots expire and what they hold, as `Tokens` have them."""
     groups = group_lots(image).items()
     return {name: tuple([(lot.expires_ms, image[lot.attr]) for lot in lots]) for name, lots in groups}
 

@@ -43,7 +43,7 @@ def migrate(
     """Return the change that moves the bucket to the limits in force and takes tokens, or what it lacks.
 
     Credit and slots that have expired are dropped; what an allowance does not have is taken from credits if
-    ``spends_credits``. Slots are taken by `slots.with_taken`.
+    ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
     slots = _migrate_slots(level, image, now_ms)
     now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
@@ -81,8 +81,7 @@ def migrate(
 
 def _begin(image: Image, anchor: int, now_ms: int) -> Change:
     """Return a change that moves a bucket to an anchor as of ``now_ms``."""
-    change = Change()
-    change.equals = {attr: image[attr] for attr in (ANCHOR, MADE) if attr in image}
+    change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
     change.put = {ANCHOR: anchor, NEWEST: now_ms, MADE: image.get(MADE, image[ANCHOR] * MILLI)}
     return change
 

@@ -115,8 +115,8 @@ def settle(
     granted. ``frames`` are the limits in force, if the bucket is kept under these. Slots are freed by
     `slots.note_freed`.
     """
-    change, instant_ms = Change(), max(latest_instant(image, now_ms), charge.instant_ms)
-    change.equals = {attr: image[attr] for attr in (ANCHOR, MADE) if attr in image}
+    change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
+    instant_ms = max(latest_instant(image, now_ms), charge.instant_ms)
     is_same_bucket, credit = image.get(MADE, 0) == charge.made, sum_up(lots) if lots else _NOTHING
     for _, attr, amount in lots if is_same_bucket else ():
         if attr in image and parse_lot(attr).expires_ms > instant_ms:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..core.limit import Limit
-    from ..core.reports import BucketOperationResult, BucketState, Survey
+    from ..core.reports import BucketOperationResult, BucketState
+    from ..core.survey import Survey
     from ..core.usage import UsageSnapshot, UsageSummary
     from ..core.validation import Unset
     from ..core.values import AuditEvent, Entity

@@ -29,7 +29,7 @@ from .profiles import (
 )
 
 if TYPE_CHECKING:
-    from ..core.errors import StatusFields
+    from ..core.refusals import StatusFields
     from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")

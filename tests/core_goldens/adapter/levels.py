@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from zae_limiter.core.production import FOR_EVER
-from zae_limiter.limiter import chains, planning
+from zae_limiter.limiter import levels, planning
 from zae_limiter.limiter.chain import Chain, LevelShard, LevelShards
 from zae_limiter.limiter.draw_plan import PlannedBucket
 from zae_limiter.records import charging, keys
@@ -98,7 +98,7 @@ def _level(spot: Spot, now_ms: int) -> Level:
         known_version=terms.known_version,
     )
     if any(limit.schedule for limit in limits):
-        level = chains._apply_schedules(level, now_ms)
+        level = levels.apply_schedules(level, now_ms)
     return level.at(spot.shard, spot.shards)
 
 

@@ -84,14 +84,14 @@ class DrawEngine(Engine):
         if not _bucket_of(chain).may_have_more:
             super().refuse_again(chain, cost, now_ms)
 
-    async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
+    async def charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide charges as of now. Raise `NeedsExactWrite` while another write is under way."""
         bucket = _bucket_of(chain)
         write = bucket.begin(self._scope or self._runtime.scope())
         if write is None:
             raise NeedsExactWrite
         try:
-            await super()._charge(chain, pending, self._clock.now_ms(), deadline)
+            await super().charge(chain, pending, self._clock.now_ms(), deadline)
         finally:
             bucket.end(write)
 
@@ -134,7 +134,7 @@ class DrawEngine(Engine):
             write.sent = image is not None and bool(parts)  # the first write of a bucket settles nothing
             return Draft(charges, cost, parts)
 
-    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+    def learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
         """Keep what a write has drawn, forget what it has settled, and give each charge its grant.
 
         A charge for which others have left too little gets none.
@@ -144,7 +144,7 @@ class DrawEngine(Engine):
             write = bucket.write
             if write is None:  # a child process has forgotten it
                 raise NeedsExactWrite
-            crossing = super()._learn(chain, chosen, outcome, write.now_ms)
+            crossing = super().learn(chain, chosen, outcome, write.now_ms)
             write.confirm()
             for part, image in zip(parts, outcome.images, strict=False):  # behind it those of usage records
                 bucket.keep(part, image, write)
@@ -166,7 +166,7 @@ class DrawEngine(Engine):
         """Raise `Outdated`: the bucket is found by way of chains, which have to be resolved as wholes."""
         raise Outdated
 
-    async def _refuse(
+    async def refuse(
         self,
         chain: Chain,
         pending: list[PendingCharge[Grant]],
@@ -176,7 +176,7 @@ class DrawEngine(Engine):
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge as of now, when more tokens may be granted than before."""
-        return await super()._refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), knowledge, deadline)
+        return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), knowledge, deadline)
 
 
 def _bucket_of(chain: Chain) -> PrefetchedBucket:
