@@ -131,7 +131,7 @@ async def test_a_bucket_that_another_thread_sees_filled_meanwhile_is_looked_at_a
     def draft_later(*args: Any) -> deciding.Draft | deciding.Lack:
         return seen_empty.pop() if seen_empty else deciding.draft(*args)
 
-    monkeypatch.setattr(engine, "draft", draft_later)
+    monkeypatch.setattr(engine.Engine, "_draft", staticmethod(draft_later))
     store = FaultyStore(MemoryStore(), suspend=True)
     assert await take(RateLimiter(store)) == 99
     assert not seen_empty
@@ -155,7 +155,7 @@ async def test_config_that_another_thread_sees_between_two_looks_at_a_lost_race_
             raise planning.Outdated
         return deciding.draft(chain, pending, now_ms, knowledge)
 
-    monkeypatch.setattr(engine, "draft", draft_outdated)
+    monkeypatch.setattr(engine.Engine, "_draft", staticmethod(draft_outdated))
     assert await take(limiter) == 98
     assert drafted.count(deciding.Knowledge.LOST_RACE) == 2
 
