@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         SyncRepositoryProtocol as SyncRepositoryProtocol,
     )
     from .exceptions import *  # noqa: F403  # a door: every name in it is public
-    from .limiter.lease import Lease as Lease, SyncLease as SyncLease
+    from .limiter.lease import Lease as Lease
     from .limiter.limiter import RateLimiter as RateLimiter
     from .models import *  # noqa: F403  # the same
     from .observer import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .repository.repository import Repository as Repository, RepositoryBuilder as RepositoryBuilder
     from .stores.port import Store as Store
     from .sync import (
+        SyncLease as SyncLease,
         SyncRateLimiter as SyncRateLimiter,
         SyncRepository as SyncRepository,
         SyncRepositoryBuilder as SyncRepositoryBuilder,
@@ -46,12 +47,12 @@ else:
             *("ConfigSource", "FailureMode", "LimitName"),
             *("RepositoryProtocol", "SyncConfigCache", "SyncRepositoryProtocol"),
         ),
-        "limiter.lease": ("Lease", "SyncLease"),
+        "limiter.lease": ("Lease",),
         "limiter.limiter": ("RateLimiter",),
         "observer": ("Decision", "Observer", "Settlement", "SlotLost", "StoreCall"),
         "repository.repository": ("Repository", "RepositoryBuilder"),
         "stores.port": ("Store",),
-        "sync": ("SyncRateLimiter", "SyncRepository", "SyncRepositoryBuilder"),
+        "sync": ("SyncLease", "SyncRateLimiter", "SyncRepository", "SyncRepositoryBuilder"),
     }
     """Modules and those of their names that are public. Whatever else is public is in one of the doors."""
     _DOORS = ("exceptions", "models")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..repository.backend import Backend
+    from ..repository.outlook import Reserving
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller
     from .background import BackgroundStore
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from .coalescer import Turn
     from .grant import Grant, GrantFields, TakenTokens
     from .held_bucket import HeldBucket, Taken
-    from .lease_core import LeaseCore
     from .options import AcquireOptions
     from .waiting import Lines
 
@@ -100,14 +100,15 @@ class Prefetcher:
 
     # Taking.
 
-    def take_now(self, lease: LeaseCore) -> GrantFields | None:
+    def take_now(
+        self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> GrantFields | None:
         """Take the cost of a lease from what is held; return None, with nothing taken, where it is not all there."""
-        options = lease._options
         if not options.plain or options.exact or self._lines.waiting:
             return None
         now_ms = self._clock.now_ms()
         try:  # as `Chains.known`
-            chain = self._chains.get((lease._entity_id, lease._resource, options.given))
+            chain = self._chains.get((entity_id, resource, options.given))
         except TypeError:
             return None
         if (
@@ -117,8 +118,8 @@ class Prefetcher:
         ):
             return None
         if chain.has_quotas:
-            chain.note_reservation(lease, lease._cost)  # should it be refused, the lease is not open
-        granted = self._take_held(chain, lease._cost, now_ms)
+            chain.note_reservation(lease, cost)  # should it be refused, the lease is not open
+        granted = self._take_held(chain, cost, now_ms)
         self._cache.hits += granted is not None
         return granted
 

@@ -4,8 +4,8 @@ A blocking store finishes inside the await without suspending, so each coroutine
 ``send``. Every method is one line; signatures are those of the async form without ``await``.
 """
 
-from ..limiter.lease import SyncLease as SyncLease
 from .facade import BlockingRateLimiter as BlockingRateLimiter, SyncRateLimiter as SyncRateLimiter
+from .lease import SyncLease as SyncLease
 from .repository import (
     BlockingRepository as BlockingRepository,
     SyncRepository as SyncRepository,

@@ -21,8 +21,7 @@ from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refus
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
-    from ..limiter.lease import SyncLease
-    from ..sync.facade import SyncRateLimiter
+    from ..sync import SyncLease, SyncRateLimiter
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -41,7 +40,7 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
     """
 
     def _limiter_type(self) -> type[SyncRateLimiter]:
-        from ..sync.facade import SyncRateLimiter  # an ASGI app that imports this module needs none of it
+        from ..sync import SyncRateLimiter  # an ASGI app that imports this module needs none of it
 
         return SyncRateLimiter
 
