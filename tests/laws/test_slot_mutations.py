@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.test_mutations import Mutation, check_killed
+from tests.laws.mutants import Mutation, check_killed
 
 AT_MOST = "slots.at_most_so_many"
 TOKENS = "slots.taken_with_tokens_all_or_nothing"

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import MILLI, Rule
-from .draw import SOFT
+from .production import MILLI, Rule
+from .tokens import SOFT
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
 from ..core.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -13,6 +12,7 @@ from ..core.errors import (
     RateLimitExceeded,
     ZAELimiterError,
 )
+from ..core.production import MILLI
 from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Settlement
 from ..runtime.deadline import Deadline
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .lease_port import Corrections, SettleNow, TakeNow
     from .observers import Observers
     from .options import AcquireRequest
-    from .prefetching import Prefetcher
     from .waiting import Lines
 
 
@@ -51,7 +50,6 @@ class Charger:
     availability: StoreAvailability
     holdings: Holdings
     observers: Observers
-    prefetcher: Prefetcher | None
     looks_first: bool
     """Whether every acquire reads the buckets before it is decided."""
     take_now: TakeNow | None = None
@@ -84,10 +82,10 @@ class Charger:
                 now_ms = self.backend.clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
                 self.chains.check_cost(chain, cost, options.kept)
-            if options.max_wait_ms or self.lines.waiting or self.prefetcher or self.looks_first:
+            if options.max_wait_ms or self.lines.waiting or self.looks_first:
                 grant = await self._take_in_turn(request, chain, deadline, note_wait)
             else:
-                grant = await self.engine.take(chain, cost, now_ms, deadline, options.atomic, options.holder)
+                grant = await self.engine.take(chain, cost, now_ms, deadline, options, options.holder)
         except (RateLimiterUnavailable, ConfigurationError) as error:
             availability.report_outage(error, options.policy, deadline, answers)
             self._go_without(request, error)
@@ -129,14 +127,15 @@ class Charger:
         whole = cost if options.holder is None else chain.complete(cost)
         self.lines.check(chain, whole, options.max_wait_ms)
         if not options.max_wait_ms:
-            return await self._take_chain(request, chain, deadline)
+            return await self.engine.take(chain, cost, self.backend.clock.now_ms(), deadline, options, options.holder)
 
         async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + options.max_wait_ms / 1000)
             known = await self.chains.find(*request.name, renewed)
             check_known("consume", cost, known.names)
-            return await self._take_chain(request, known, renewed, turn)
+            now_ms = self.backend.clock.now_ms()
+            return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
 
         async def look(marks: Sequence[Write]) -> Chain:
             self.backend.check_usable()
@@ -145,15 +144,6 @@ class Charger:
 
         waiting = Request(chain, whole, options.max_wait_ms, attempt, look, note_wait)
         return await Standing(self.lines, self.backend, waiting).wait()
-
-    async def _take_chain(
-        self, request: AcquireRequest, chain: Chain, deadline: Deadline, turn: Turn | None = None
-    ) -> Grant:
-        """Take the cost as of now."""
-        (_, _, cost, options), now_ms = request, self.backend.clock.now_ms()
-        if self.prefetcher is None:
-            return await self.engine.take(chain, cost, now_ms, deadline, options.atomic, options.holder, turn)
-        return await self.prefetcher.take(chain, cost, now_ms, deadline, options, options.holder, turn)
 
     async def check(self, request: AcquireRequest) -> bool:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""
@@ -257,8 +247,6 @@ class Charger:
                 chain = await self.chains.find(*request.name, deadline)
                 grant = await self.engine.grant_nothing(chain, deadline)
             await self.engine.settle(grant, delta, deadline)
-            if self.prefetcher is not None and grant.held is not None and backend.closed:  # no write takes it along
-                await self.prefetcher.flush()
         except RateLimiterUnavailable:
             availability.report_failure(options.policy, deadline, answers)
             raise

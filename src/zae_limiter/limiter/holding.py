@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
 from ..core.errors import RateLimiterUnavailable
+from ..core.production import MILLI
 from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell

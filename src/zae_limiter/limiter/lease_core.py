@@ -16,9 +16,9 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from ..core.bucket import MILLI
 from ..core.errors import LeaseExpiredError, SlotLostError, ValidationError
 from ..core.limit import MAX_AMOUNT
+from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, tell
 from .amounts import check_amounts, check_known, in_tokens, qualify

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -66,6 +66,6 @@ class Charges(Protocol):
 class LeasePort:
     """How leases reach what charges them: the limiter replaces it when observers come or go."""
 
-    charger: Charges
     log_fields: Mapping[str, object]
     """The namespace and the kind of store, as fields of log records."""
+    charger: Charges = field(init=False)

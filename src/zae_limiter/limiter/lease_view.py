@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
+from ..core.production import MILLI
 from ..core.values import LimitStatus
 from .amounts import in_tokens
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left

@@ -10,10 +10,9 @@ from ..core.validation import flag
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
-from ..repository.ignored import read_earlier, warn_ignored
+from ..repository.opening import StackOperations
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
-from ..repository.stacks import StackOperations
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts
 from .announcing import Announcer
@@ -28,7 +27,7 @@ from .lease import Lease
 from .lease_port import LeasePort
 from .observed import ObservedCharger
 from .observers import Observers, observe_store
-from .options import MOST_PREFETCH_MS, OptionChecks
+from .options import MOST_PREFETCH_MS, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .waiting import Lines
 
@@ -39,16 +38,16 @@ if TYPE_CHECKING:
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
-    from ..repository.ignored import EarlierOptions
+    from ..repository.opening import StackOptions
     from ..runtime.deadline import Deadline
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
     from .amounts import OnError
     from .lease_port import SettleNow, TakeNow
     from .options import OnLost
-    from .prefetching import Prefetcher
+    from .prefetch.prefetcher import Prefetcher
 
 
 class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
@@ -113,7 +112,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._lines = Lines(self._backend, self._observers.now)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self._prefetcher = self._open_background(prefetch)
-        self._port = LeasePort(self._make_charger(()), self._backend.log_fields())
+        self._port = LeasePort(self._backend.log_fields())
         self.observers = () if observer is None else (observer,)
 
     def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
@@ -144,9 +143,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             raise ValidationError("prefetch", prefetch, "cannot be combined with speculative_writes=False")
         if not keep_ms or isinstance(self.repository.store, UpdatesInPlace):
             return None
-        from .prefetching import Prefetcher  # on first use: most limiters do without
+        from .prefetch.prefetcher import Prefetcher  # on first use: most limiters do without
 
-        return Prefetcher(self._backend, self._chains, self._lines, self._background, keep_ms)
+        return Prefetcher(self._backend, self._chains, self._background, keep_ms)
 
     @property
     def name(self) -> str | None:
@@ -172,14 +171,18 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         """Return what charges the requests of this limiter, over a new engine."""
         store, prefetcher = self.repository.store, self._prefetcher
         self._backend.store = observe_store(store, self._observers)
-        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
+        engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
         take_now: TakeNow | None = None
         settle_now: SettleNow | None = None
         if prefetcher is not None:
-            prefetcher.engine, take_now = self._engine, prefetcher.take_now
+            from .prefetch.engine import extend
+
+            engine = extended = extend(engine, self._backend, prefetcher)
+            take_now = extended.take_now
         elif self._speculative and isinstance(store, UpdatesInPlace):
-            in_place = InPlace(store, self._backend, self._chains, self._lines)
+            in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             take_now, settle_now = in_place.take, in_place.settle
+        self._engine = engine
         return (ObservedCharger if observers else Charger)(
             self._backend,
             self._chains,
@@ -188,7 +191,6 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             self._availability,
             self._holdings,
             self._observers,
-            prefetcher,
             not self._speculative,
             take_now,
             settle_now,
@@ -248,7 +250,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             and (type(resource) is str and on_error == "give_back" and not exact and not use_stored_limits)
         ):
             return Lease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
         return Lease(self._port, entity_id, *first, options, others)

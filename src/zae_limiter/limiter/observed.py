@@ -78,8 +78,7 @@ class ObservedUpdates:
                 raise
         if granted is not None:
             self._tell(watch.started)
-            # In place nothing is overdrawn: what a soft limit does not hold is left to the engine.
-            watch.tell("granted", () if granted[7] is None else find_overdrawn(granted))
+            watch.tell("granted", find_overdrawn(granted))
         return granted
 
     def settle(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, SlotBalance
+from ..core.balances import SlotBalance
 from ..core.limit import Limit
+from ..core.production import MILLI
 from ..core.slots import SlotLimit
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute

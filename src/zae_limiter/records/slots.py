@@ -24,14 +24,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI
+from ..core.production import MILLI
 from ..core.slots import SlotOwner, in_shard
-from .algebra import MISSING_OR_AT_MOST, Write
+from .algebra import MISSING_OR_AT_MOST
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, SHARDS, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from ..core.change import Change
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
     from .level import Level
@@ -301,10 +302,12 @@ class SlotChanges(NamedTuple):
         put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms, ttl_ms)}
         return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
 
-    def applied_to(self, write: Write) -> Write:
-        """Return a write to the bucket with these changes besides its own."""
-        whole = SlotChanges(write.guards, {**write.put}, {**write.add}, write.remove).merge(self)
-        return write._replace(guards=whole.guards, put=whole.put, add=whole.add, remove=whole.remove)
+    def note_in(self, change: Change) -> None:
+        """Add these changes to a change of the bucket."""
+        change.put.update(self.put)
+        change.add.update(self.add)
+        change.remove = [attr for attr in (*change.remove, *self.remove) if attr not in change.put]
+        change.guards += self.guards
 
     def merge(self, more: SlotChanges) -> SlotChanges:
         """Return the changes with others besides; what is put is not removed."""
@@ -353,20 +356,19 @@ def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_m
     return changes
 
 
-def with_taken(
-    level: Level, image: Image, write: Write, takers: Sequence[Taker], now_ms: int, changes: int
-) -> Write | None:
-    """Return a write that takes tokens, also taking slots for the ``takers``; None if there are too few.
+def note_taken(level: Level, image: Image, change: Change, takers: Sequence[Taker], now_ms: int, changes: int) -> bool:
+    """Let a change that takes tokens also take slots for the ``takers``. Return False if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
     taken = take_slots(level, image, takers, now_ms)
     if taken is None:
-        return None
-    if not write.add and taken.add:
-        taken.put[NEWEST] = max(now_ms, image[NEWEST])
-        taken.add.update({CHANGES: changes} if level.usage_days else {})
-    return taken.applied_to(write)
+        return False
+    if not change.add and taken.add:
+        change.put[NEWEST] = max(now_ms, image[NEWEST])
+        change.add.update({CHANGES: changes} if level.usage_days else {})
+    taken.note_in(change)
+    return True
 
 
 def _drop_above(limit: SlotLimit, image: Image, held: Collection[int], now_ms: int) -> SlotChanges:
@@ -433,14 +435,14 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
     return SlotChanges(guards, put, add, remove)
 
 
-def with_freed(
-    level: Level, image: Image, write: Write, slots: Sequence[TakenSlot], now_ms: int, changes: int
-) -> Write:
-    """Return a write that settles tokens, also freeing slots. ``changes`` is what it counts for, as of `settle`."""
+def note_freed(
+    level: Level, image: Image, change: Change, slots: Sequence[TakenSlot], now_ms: int, changes: int
+) -> None:
+    """Let a change that settles tokens also free slots. ``changes`` is what it counts for, as of `settle`."""
     freed = release_slots(image, slots, now_ms, counts=changes > 0)
     if level.usage_days and HOUR_END in image and freed.add:
         freed.add[CHANGES] = changes
-    return freed.applied_to(write)
+    freed.note_in(change)
 
 
 def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:

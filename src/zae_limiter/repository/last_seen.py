@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..records.algebra import Image, Key
-    from ..records.charging import AnchoredLimits, Contention
+    from ..records.charging import Contention, Frame
     from ..records.level import Level
     from .outlook import Outlook
 
@@ -71,7 +71,7 @@ class LastSeen:
         self.outlook: Outlook | None = None
         """Of a bucket with quotas, whether tokens of these may come back."""
         self._calm = 0
-        self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
+        self._checked: tuple[Level | None, Image | None, Frame | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
         self.level: Level | None = None
         """What `share` returned last."""
@@ -83,7 +83,8 @@ class LastSeen:
     def show(self, image: Image | None, now_ms: int) -> None:
         """Keep a newer image. The instant never goes back, should the clock do so."""
         self.refused = False
-        if not _is_same_epoch(self.image, image):
+        before = self.image
+        if before is None or image is None or before[ANCHOR] != image[ANCHOR] or before.get(MADE) != image.get(MADE):
             self.epoch = object()
         if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
             self.before = self.image
@@ -107,7 +108,7 @@ class LastSeen:
         self.image = None
         self.seen_ms = 0
 
-    def limits(self, level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
+    def limits(self, level: Level, image: Image, now_ms: int) -> Frame | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
         if level.slot_limits and find_ahead(image, now_ms):
             return None
@@ -119,7 +120,7 @@ class LastSeen:
             anchor_ms, made, config_version = known[:3]
             if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
                 return known
-        limits = charging.anchored_limits(level, image, now_ms)
+        limits = charging.find_frame(level, image, now_ms)
         self._checked = (level, image, limits)
         return limits
 
@@ -176,13 +177,6 @@ class LastSeen:
         for slot in slots:
             if self.freed and slot in self.freed:
                 self.freed.remove(slot)
-
-
-def _is_same_epoch(before: Image | None, image: Image | None) -> bool:
-    """Return whether two images of a bucket have the same anchor, and with it the same limits."""
-    if before is None or image is None:
-        return False
-    return before[ANCHOR] == image[ANCHOR] and before.get(MADE) == image.get(MADE)
 
 
 class LastSeenBuckets:

@@ -26,7 +26,8 @@ from .templates import Template
 if TYPE_CHECKING:
     from ..limiter.lease import Lease
     from ..limiter.limiter import RateLimiter
-    from ..sync import SyncLease, SyncRateLimiter
+    from ..limiter.sync_lease import SyncLease
+    from ..sync.facade import SyncRateLimiter
     from .fields import Fields
     from .paths import Paths
 

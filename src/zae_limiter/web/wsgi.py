@@ -21,7 +21,8 @@ from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refus
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
-    from ..sync import SyncLease, SyncRateLimiter
+    from ..limiter.sync_lease import SyncLease
+    from ..sync.facade import SyncRateLimiter
 
     Environ: TypeAlias = dict[str, Any]
     StartResponse: TypeAlias = Callable[..., Any]
@@ -40,7 +41,7 @@ class RateLimitMiddleware(Middleware["App", "SyncRateLimiter"]):
     """
 
     def _limiter_type(self) -> type[SyncRateLimiter]:
-        from ..sync import SyncRateLimiter  # an ASGI app that imports this module needs none of it
+        from ..sync.facade import SyncRateLimiter  # an ASGI app that imports this module needs none of it
 
         return SyncRateLimiter
 
