@@ -239,8 +239,8 @@ MUTATIONS = [
     ),
     Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.settlement.settle", "or not is_same_bucket:", ":", ANEW),
-    Mutation("records.settlement.settle", "change.add[at.tokens] = back", "pass", ORDER),
+    Mutation("records.settlement.settle", "back > 0 and is_same_bucket", "back > 0", ANEW),
+    Mutation("records.settlement._give_back", "change.add[token_fields(name).tokens] = back", "pass", ORDER),
     Mutation("records.settlement._is_same_window", "return False", "pass", YESTERDAY),
     Mutation("records.settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation(
@@ -262,7 +262,7 @@ MUTATIONS = [
     ),
     Mutation("records.reshaping._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
-    Mutation("records.settlement.settle", "change.add[at.consumed] = amount", "pass", COUNTED),
+    Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling._plain_parts", "if not here:", "if not here or parts:", LEAK),
     # Changed limits.
