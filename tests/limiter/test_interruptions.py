@@ -133,8 +133,8 @@ def test_corrections_of_two_threads_after_the_end_are_written_once(monkeypatch: 
     lease.exit(final=False)
     plain, others = LeaseCore._collect, [3]
 
-    def collect_then_yield(self: LeaseCore, amounts: Mapping[str, int], sign: int) -> None:
-        plain(self, amounts, sign)
+    def collect_then_yield(self: LeaseCore, amounts: Mapping[str, int]) -> None:
+        plain(self, amounts)
         if others:
             lease.adjust(tpm=others.pop())  # as another thread would, before this one goes on
 

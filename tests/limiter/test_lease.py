@@ -384,6 +384,21 @@ async def test_a_lease_without_a_block_is_refused_and_given_back_like_one_with_a
     assert await left(limiter) == {"rpm": 100, "tpm": 10_000}, "a lease that was not entered has nothing to end"
 
 
+@pytest.mark.parametrize(("give_back", "taken"), [(True, 0), (False, 60)])
+async def test_a_lease_that_was_ended_inside_its_block_is_not_ended_again(
+    harness: Harness, give_back: bool, taken: int
+) -> None:
+    limiter = harness.limiter()
+    await family(limiter)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 20}):
+        pass
+    with pytest.raises(Boom):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 60}) as lease:
+            await lease.exit(give_back=give_back)
+            raise Boom
+    assert await left(limiter, "org") == {"rpm": 80 - taken, "tpm": 10_000}
+
+
 async def test_the_halves_that_never_wait_take_and_end_or_say_that_they_cannot(harness: Harness) -> None:
     limiter = harness.limiter()
     await family(limiter)

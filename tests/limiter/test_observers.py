@@ -219,6 +219,30 @@ def test_an_observed_acquire_in_memory_still_updates_in_place() -> None:
     assert [each.outcome for each in told.decisions] == ["granted", "granted", "refused"]
 
 
+def test_an_observed_lease_in_memory_is_entered_and_settled_without_waiting() -> None:
+    told = Recorder()
+    limiter = SyncRateLimiter(SyncRepository("memory://", clock=ManualClock()), observer=told)
+    limiter.set_system_defaults([Limit.per_minute("rpm", 10, soft=True), Limit.per_minute("tpm", 10_000)])
+    template = limiter.acquire("key-1", "gpt-4", {"rpm": 6, "tpm": 100})
+    for _ in range(2):
+        told.calls.clear()
+        lease = template.for_entity("key-2")
+        if not lease.try_enter():
+            lease.enter()
+        lease.settle(tpm=400)
+        lease.exit()
+    assert [each.outcome for each in told.decisions] == ["granted"] * 2
+    assert [each.overdrawn for each in told.decisions] == [(), ("rpm",)]
+    assert told.settlements == [Settlement("key-2", "gpt-4", {"tpm": 100}, {"tpm": 300})] * 2
+    limiter.observers = ()
+    assert template.for_entity("key-3").try_enter(), "the first one of a key too"
+    limiter.observers = (told,)
+    told.calls.clear()
+    assert template.for_entity("key-4").try_enter(), "leases of a limiter are observed as soon as it is"
+    assert [each.verb for each in told.calls] == ["update"]
+    assert told.decisions[-1].entity_id == "key-4"
+
+
 async def test_config_lookups_add_up_to_those_of_the_cache(harness: Harness) -> None:
     scene = Observed(harness)
     await scene.limiter.set_system_defaults(RPM)

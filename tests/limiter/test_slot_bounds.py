@@ -26,7 +26,8 @@ async def take(limiter: RateLimiter, cost: Mapping[str, int] | None = None, *, p
 
 def number(lease: Lease) -> int:
     """The number of the one slot that a lease holds."""
-    (slot,) = lease._slots()
+    assert lease._holder is not None
+    (slot,) = lease._holder.slots
     return slot.number
 
 

@@ -12,7 +12,7 @@ import pytest
 from tools.faces import phrasing, specials
 from tools.faces.__main__ import main
 from tools.faces.sources import read_class
-from tools.faces.specials import ADDED, COPIED, INSTEAD, MODULES, REPHRASED, SPECIALS
+from tools.faces.specials import ADDED, COPIED, MODULES, REPHRASED, SPECIALS
 from tools.faces.words import blocking_words
 from tools.faces.writing import PACKAGE, ROOT, async_classes, find_changes, write_faces
 
@@ -72,7 +72,6 @@ def test_every_exception_is_one() -> None:
         for node in read_class(kind).body
     }
     assert SPECIALS.keys() <= members
-    assert {f"Lease.{name}" for name in INSTEAD} <= members
     assert ADDED.keys() <= FACES.keys()
     assert {f"{PACKAGE}.{name}" for name in MODULES} <= {kind.__module__ for kind in async_classes()}
     assert all(special.reason for special in SPECIALS.values())
@@ -202,9 +201,7 @@ class Lease(Base):
             await each.exit()
 
     async def exit(self) -> None:
-        await self._end(error)
-
-    async def _end(self, error: BaseException | None) -> None: ...
+        await self._write(error)
 '''
     face = '''
 class SyncLease(Base):
@@ -218,7 +215,7 @@ class SyncLease(Base):
             run(each.exit())
 
     def exit(self) -> None:
-        run(self._exit(failed=error is not None))
+        run(self._write(error))
 '''
     assert spelled(phrasing.rephrase(parsed(toy), FACES, {"enter", "exit"})) == spelled(parsed(face))
 

@@ -6,7 +6,7 @@ import ast
 import copy
 from collections.abc import Collection, Mapping, Sequence
 
-from .specials import ADDED, COPIED, INSTEAD, SPECIALS
+from .specials import ADDED, COPIED, SPECIALS
 from .words import blocking_words
 
 CONTEXT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
@@ -45,8 +45,6 @@ class Blocking(ast.NodeTransformer):
     def visit_Await(self, node: ast.Await) -> ast.expr:
         called = node.value.func if isinstance(node.value, ast.Call) else None
         method = called.attr if isinstance(called, ast.Attribute) and _is_self(called.value) else ""
-        if method in INSTEAD:
-            return _expression(INSTEAD[method])
         value: ast.expr = self.visit(node.value)
         return value if method in self._own else ast.Call(ast.Name("run", ast.Load()), [value], [])
 
@@ -79,7 +77,6 @@ class Blocking(ast.NodeTransformer):
 def rephrase(kind: ast.ClassDef, faces: Mapping[str, str], own: Collection[str]) -> ast.ClassDef:
     """Return the code of a class without ``await``; ``own`` are the coroutines that it and its bases phrase."""
     made: ast.ClassDef = Blocking(faces, own).visit(copy.deepcopy(kind))
-    made.body = [node for node in made.body if _name_of(node) not in INSTEAD]
     for node in made.body:
         special = SPECIALS.get(f"{kind.name}.{_name_of(node)}")
         if isinstance(node, ast.FunctionDef) and special is not None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zae_limiter import Lease, RateLimiter, Repository, RepositoryBuilder
-from zae_limiter.limiter.joint_lease import JointLease
 
 WRAPPED = (Repository, RateLimiter)
 """Classes whose face holds one of them. What they inherit has a face of its own that does the same."""
-REPHRASED = (RepositoryBuilder, Lease, JointLease)
+REPHRASED = (RepositoryBuilder, Lease)
 """Classes whose face is the same code without ``await``."""
 
 MODULES = {
-    "limiter.joint_lease": "limiter.sync_lease",  # leases use what is private in their package
-    "limiter.lease": "limiter.sync_lease",
+    "limiter.lease": "limiter.sync_lease",  # leases use what is private in their package
     "limiter.limiter": "sync.facade",
     "limiter.queries": "sync.facade",
     "repository.buckets": "sync.operations",
@@ -42,7 +40,7 @@ SPECIALS = {
         """
 self._inner = BlockingRateLimiter(repository._inner if isinstance(repository, SyncRepository) else repository, OTHERS)
 self.repository = SyncRepository._of(self._inner.repository, repository)
-self._options = self._inner.options
+self._options, self._port = self._inner.options, self._inner.port
 """,
         "its repository has a face too",
     ),
@@ -61,9 +59,6 @@ return NamespaceName(self._inner.namespace_name, lambda *given: self._of(run(ope
     ),
 }
 """Members of async classes whose rule does not fit, and why."""
-
-INSTEAD = {"_end": "run(self._exit(failed=error is not None))"}
-"""Methods that faces do not have, and what stands for awaiting them: no thread is cancelled for a lost slot."""
 
 ADDED = {
     "RateLimiter": "_inner: BlockingRateLimiter",

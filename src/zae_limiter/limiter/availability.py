@@ -53,21 +53,21 @@ class StoreAvailability:
         """Return whether a call fails while the store is unavailable; False where it goes on without."""
         return (policy or self._chains.system_policy or OnUnavailable.BLOCK) is OnUnavailable.BLOCK
 
-    def check(self, policy: OnUnavailable | None, timeout: float) -> None:
-        """Raise `RateLimiterUnavailable` where a call of ``timeout`` seconds is to go on without a store that hangs.
+    def may_ask(self, policy: OnUnavailable | None, timeout: float) -> bool:
+        """Return False if a call of ``timeout`` seconds goes on without a store that hangs.
 
-        Who would wait longer than anybody has waited asks; and once per interval one of the others.
+        A call that would wait longer than any has waited may ask; and once per interval one of the others.
         """
         if not self.is_open or self.blocks(policy):
-            return
+            return True
         with self._lock:
             now = self._backend.stopwatch()
             if timeout > self._waited:
-                return
+                return True
             if now >= self._retry_at:
                 self._retry_at = now + timeout + RETRY_SECONDS  # should this caller vanish, another one tries then
-                return
-        raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
+                return True
+        return False
 
     def report_outage(
         self,

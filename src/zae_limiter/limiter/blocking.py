@@ -10,6 +10,7 @@ from ..runtime.blocking import BlockingRuntime
 from .limiter import RateLimiter
 
 if TYPE_CHECKING:
+    from .lease_port import LeasePort
     from .options import OptionChecks
 
 
@@ -37,3 +38,8 @@ class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
     def options(self) -> OptionChecks:
         """The checks of the options of an acquire."""
         return self._options
+
+    @property
+    def port(self) -> LeasePort:
+        """How leases reach what charges them."""
+        return self._port

@@ -179,7 +179,7 @@ def add_share(grant: Grant, share: Mapping[str, int]) -> Grant:
     )
 
 
-def apportion(grants: tuple[Grant, ...], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
+def apportion(grants: Sequence[Grant], delta: Mapping[str, int]) -> Iterator[tuple[Grant, dict[str, int]]]:
     """Iterate over what is settled with each grant: none gives back more than was taken with it."""
     left = dict(delta)
     for grant in grants:

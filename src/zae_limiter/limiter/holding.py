@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .background import BackgroundStore
     from .grant import Grant
     from .observers import Observers
+    from .slot_holder import SlotHolder
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
@@ -52,22 +53,6 @@ _AT_ONCE = 16
 """How many records are renewed side by side."""
 _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""
-
-
-class SlotHolder(Protocol):
-    """What is used of a lease that holds slots."""
-
-    _caller: Caller | None
-
-    @property
-    def is_forsaken(self) -> bool:
-        """Whether nobody can end it any more."""
-
-    def log_fields(self) -> dict[str, object]:
-        """Return the fields of a log record about it."""
-
-    def tell_lost(self) -> None:
-        """Do what was asked for, for the case that a slot is lost."""
 
 
 @dataclass(slots=True)
@@ -85,9 +70,8 @@ class HeldRecord:
 
     def callers(self) -> dict[object, Caller]:
         """Return by event loop one who has a lease there."""
-        leases = [ref() for ref in tuple(self.slots.values())]
-        callers = [lease._caller for lease in leases if lease is not None and lease._caller is not None]
-        return {caller.scope: caller for caller in callers}
+        holders = [ref() for ref in tuple(self.slots.values())]
+        return {holder.caller.scope: holder.caller for holder in holders if holder is not None}
 
     def is_due(self, now_ms: int) -> bool:
         """Return whether it is time to renew: also if it would be in a long time, as the clock was set back then."""
@@ -139,7 +123,7 @@ class Holdings:
             held.update([SlotOwner(level.entity_id, level.resource, slot.limit_name) for slot in tuple(record.slots)])
         return held
 
-    def hold(self, lease: SlotHolder, grant: Grant) -> None:
+    def hold(self, holder: SlotHolder, grant: Grant) -> None:
         """Renew the slots that a grant has taken for a lease, until they are let go."""
         found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
         for part, image in found:
@@ -147,7 +131,8 @@ class Holdings:
             for slot in part.slots:
                 slot.in_flight = len(taken.get(slot.limit_name, ()))
             due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
-            self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)
+            holder.slots += part.slots
+            self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)
 
     def let_go(self, slots: Iterable[TakenSlot]) -> None:
         """Renew slots no more."""
@@ -335,7 +320,7 @@ class Holdings:
         now_ms = self._backend.clock.now_ms()
         for record in records:
             held = [(slot, ref()) for slot, ref in tuple(record.slots.items())]
-            self.let_go([slot for slot, lease in held if slot.ended or lease is None or lease.is_forsaken])
+            self.let_go([slot for slot, holder in held if slot.ended or holder is None or holder.is_forsaken])
             self._lose(record, [slot for slot, _ in held if slot.until_ms <= now_ms])
 
     def _lose(self, record: HeldRecord, slots: Sequence[TakenSlot]) -> None:
@@ -345,13 +330,15 @@ class Holdings:
             for slot, _ in lost:
                 slot.lost = slot.ended = True
             self.let_go([slot for slot, _ in lost])
-        for slot, lease in lost:
-            if lease is not None:
-                self.announce_loss(lease, slot)
+        for slot, holder in lost:
+            if holder is not None:
+                self.announce_losses(holder, [slot])
 
-    def announce_loss(self, lease: SlotHolder, slot: TakenSlot) -> None:
-        """Log that a lease has lost a slot, and tell the observers and the lease."""
-        message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
-        tell(SLOT_LOST, message, slot.limit_name, **lease.log_fields(), zae_limit=slot.limit_name)
-        self._observers.tell("on_slot_lost", SlotLost(*slot.owner))
-        lease.tell_lost()
+    def announce_losses(self, holder: SlotHolder, slots: Iterable[TakenSlot]) -> None:
+        """Log that a lease has lost slots, and tell the observers and the lease."""
+        for slot in slots:
+            message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
+            fields = {**self._backend.log_fields(), **holder.request.log_fields(), "zae_limit": slot.limit_name}
+            tell(SLOT_LOST, message, slot.limit_name, **fields)
+            self._observers.tell("on_slot_lost", SlotLost(*slot.owner))
+            holder.tell_lost(self._observers.call_back)

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from ..records.algebra import Image
     from ..records.level import Level
     from ..repository.backend import Backend
+    from ..repository.outlook import Reserving
     from ..stores.port import UpdatesInPlace
     from .announcing import Announcer
     from .chain import Chain, LevelShard
     from .chains import Chains, Name
     from .grant import GrantFields
-    from .lease_core import LeaseCore
+    from .options import AcquireOptions
     from .waiting import Lines
 
 
@@ -56,22 +57,23 @@ class InPlace:
 
     # Taking.
 
-    def take(self, lease: LeaseCore) -> GrantFields | None:
-        """Take the cost of a lease at every level, making buckets if need be, and return the fields of its `Grant`.
+    def take(
+        self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> GrantFields | None:
+        """Take a cost at every level, making buckets if need be, and return the fields of the `Grant` of a lease.
 
         Raise `RateLimitExceeded` if a level does not hold it. Return None, with nothing taken, if it needs more than
         that.
         """
-        options, cost = lease._options, lease._cost
         if not options.plain or self._lines.waiting or self._is_inside():
             return None
-        now_ms, name = self._clock.now_ms(), (lease._entity_id, lease._resource, options.given)
+        now_ms, name = self._clock.now_ms(), (entity_id, resource, options.given)
         try:
             plan = self._plans.get(name)
         except TypeError:  # not hashable: no name, as `Chains.resolve` will say
             return None
         if plan is None or not plan.since_ms <= now_ms <= plan.until_ms or plan.generation != self._cache.generation:
-            return self._take_afresh(lease, name, now_ms)
+            return self._take_afresh(lease, name, cost, options, now_ms)
         chain = plan.chain
         if options.kept:
             self._chains.check_cost(chain, cost, options.kept)
@@ -80,7 +82,7 @@ class InPlace:
         with self._lock:
             after = self._draw(plan, cost, now_ms, now_ms)
         if after is None:
-            return self._take_afresh(lease, name, now_ms)
+            return self._take_afresh(lease, name, cost, options, now_ms)
         if plan.may_overdraw:
             self._log_overdrafts(plan, after, cost, now_ms)
         self._cache.hits += 1
@@ -113,8 +115,9 @@ class InPlace:
                     drawn[CHANGES] += 1
             after.append(drawn)
         for bucket, drawn in zip(plan.buckets, after, strict=True):
-            images[bucket.pk] = bucket.seen.image = drawn
-            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            seen = bucket.seen
+            images[bucket.pk] = seen.image = drawn
+            seen.seen_ms, seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
     def _log_overdrafts(self, plan: DrawPlan, after: Sequence[Image], taken: Mapping[str, int], now_ms: int) -> None:
@@ -135,9 +138,10 @@ class InPlace:
         plan.note_renewal()
         return after
 
-    def _take_afresh(self, lease: LeaseCore, name: Name, now_ms: int) -> GrantFields | None:
-        """Take the cost of a lease after a look at its config and every bucket, making those that are missing."""
-        cost, options = lease._cost, lease._options
+    def _take_afresh(
+        self, lease: Reserving, name: Name, cost: dict[str, int], options: AcquireOptions, now_ms: int
+    ) -> GrantFields | None:
+        """Take a cost after a look at its config and every bucket, making those that are missing."""
         chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
         if chain.slot_names or chain.joined:
             return None
@@ -212,13 +216,13 @@ class InPlace:
 
     # Settling.
 
-    def settle(self, lease: LeaseCore, granted: GrantFields, delta: Mapping[str, int]) -> bool:
+    def settle(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         """Add ``delta`` to the consumption of a grant by `take`. Return False, with nothing done, if it needs more."""
         chain, _, _, _, _, parts, settled, held = granted
         is_plain = parts is None and settled is None and held is None and not self._backend.closed
         if not is_plain or self._lines.waiting or self._is_inside():
             return False
-        now_ms, name = self._clock.now_ms(), (lease._entity_id, lease._resource, lease._options.given)
+        now_ms, name = self._clock.now_ms(), (entity_id, resource, chain.given)
         plan, generation = self._plans.get(name), self._cache.generation  # debt counts under the limits in force
         if plan is None or plan.generation != generation or not plan.since_ms <= now_ms <= plan.until_ms:
             plan = None
@@ -277,8 +281,9 @@ class InPlace:
             before.append(image)
             after.append(settled)
         for bucket, settled in zip(plan.buckets, after, strict=True):
-            images[bucket.pk] = bucket.seen.image = settled
-            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            seen = bucket.seen
+            images[bucket.pk] = seen.image = settled
+            seen.seen_ms, seen.refused = now_ms, False
             if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
                 self._store.note_return(bucket.level.key)
         if now_ms > plan.renew_ms:

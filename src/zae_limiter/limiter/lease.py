@@ -1,13 +1,13 @@
-"""`LeaseCore` as users call it; `sync_lease` is the same without ``await``."""
+"""A lease, as `RateLimiter` makes it: `LeaseCore`, phrased with ``await``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Self
 
-from ..core.errors import LeaseExpiredError, SlotLostError
+from ..core.errors import LeaseExpiredError
 from ..core.limit import MAX_AMOUNT, whole
-from .lease_core import ENTERED_ONCE, LOST, LeaseCore
+from .lease_core import ENTERED_ONCE, LeaseCore
 
 
 class Lease(LeaseCore):
@@ -22,8 +22,7 @@ class Lease(LeaseCore):
         It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
         is not one of `resources`.
         """
-        found: Lease = self._find_part(name)
-        return found
+        return self._find_part(name)
 
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
@@ -36,7 +35,7 @@ class Lease(LeaseCore):
         refused: what is above the reservation may drive the bucket into debt, and the rest is given back. It is written
         when the lease ends, whether or not the block raises. Raises `LeaseExpiredError` outside of the lease.
         """
-        if self._settle_usage(usage, named):
+        if self._state("settle", usage, named):
             await self._write_late()
 
     async def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -74,7 +73,10 @@ class Lease(LeaseCore):
         given back.
         """
         if self._open:
-            await self._exit(give_back=give_back, final=final)
+            self._open = False
+            left = self._end(give_back, give_back, final)
+            if left:
+                await self._port.charger.settle(left, give_back)
 
     async def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
@@ -91,23 +93,18 @@ class Lease(LeaseCore):
     async def __aenter__(self) -> Self:
         if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        take_now = self._limiter._take_now
-        self._granted = granted = None if take_now is None else take_now(self)
-        if granted is None:
+        take_now = self._port.charger.take_now
+        if take_now is not None and not self._others:
+            self._granted = take_now(self, self._entity_id, self._resource, self._cost, self._options)
+        if self._granted is None:
             await self._enter()
-        self._open = True
+        else:
+            self._open = True
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._open = False  # first: a correction that comes later in another thread sees it
-        if (error is not None or self._delta is not None) and not self._settle_at_once(error is not None):
-            await self._end(error)
-
-    async def _end(self, error: BaseException | None) -> None:
-        """End with a block. Raise `SlotLostError` if it was cancelled only because a slot was lost."""
-        try:
-            await self._exit(failed=error is not None)
-        finally:
-            lost = self._has_cancelled(error)
-        if lost:
-            raise SlotLostError(LOST) from error
+        was_open, self._open = self._open, False  # first: a correction that comes later in another thread sees it
+        if was_open and (error is not None or self._delta is not None or self._others):
+            left = self._end(error is not None)
+            if left:
+                await self._write(left, error)

@@ -2,75 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
+from ..core.errors import ValidationError
 from ..core.production import MILLI
 from ..core.values import LimitStatus
 from .amounts import in_tokens
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
+from .options import AcquireRequest
 from .planning import add_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
     from ..records.level import Level
-    from ..records.slots import TakenSlot
-    from .lease_port import Limiter
+    from .lease_port import LeasePort
     from .options import AcquireOptions
+    from .slot_holder import SlotHolder
 
 
 class LeaseView:
-    """One acquire, as far as others can look at it."""
+    """One acquire, as far as others can look at it.
+
+    A lease of several resources is the lease of the first one, which begins and ends those of the others.
+    """
 
     degraded: bool = False
     """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
-    _extra: tuple[Grant, ...] = ()
-    _delta: dict[str, int] | None
-    """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
-    _others: Sequence[LeaseView] = ()
-    """The leases of the other resources, where it is of several."""
+    _holder: SlotHolder | None = None
 
     def __init__(
         self,
-        limiter: Limiter,
+        port: LeasePort,
         entity_id: str,
-        resource: str | tuple[str, ...],
+        resource: str,
         cost: dict[str, int],
         options: AcquireOptions,
+        others: Sequence[tuple[str, dict[str, int]]] = (),
     ) -> None:
-        self._limiter = limiter
+        self._port = port
         self._entity_id = entity_id
         self._resource = resource
         self._cost = cost
         self._options = options
         self._open = False
         self._granted: GrantFields | Grant | None = None
-        self._delta = None
+        self._extra: tuple[Grant, ...] = ()
+        """What was taken during the block."""
+        self._delta: Mapping[str, int] | None = None
+        """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
+        self._others: Sequence[Any] = others and self._make_others(others)
+        """The leases of the other resources."""
 
-    @property
-    def _grant(self) -> Grant | None:
-        """The grant. It is made when somebody looks at it: most leases end as they began."""
-        granted = self._granted
-        if granted is None or isinstance(granted, Grant):
-            return granted
-        self._granted = grant = new_grant(granted)
-        return grant
+    def _make_others(self, others: Sequence[tuple[str, dict[str, int]]]) -> list[Self]:
+        return [type(self)(self._port, self._entity_id, *each, self._options) for each in others]
 
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources of the lease, in the order in which the acquire has named them."""
-        return self._own_resources
-
-    @property
-    def _own_resources(self) -> tuple[str, ...]:
-        """The resources that its own tokens are from."""
-        return self._resource if isinstance(self._resource, tuple) else (self._resource,)
+        return tuple([part._resource for part in self._parts])
 
     @property
     def consumed(self) -> dict[str, int]:
         """Return what the caller has asked for so far, adjustments included; once, not once per level."""
-        total = add_up([*(grant.cost for grant in self._grants()), self._delta or {}])
+        total = add_up([*(grant.cost for grant in self._grants), self._delta or {}])
         return {name: amount // MILLI for name, amount in total.items()}
 
     @property
@@ -104,19 +100,17 @@ class LeaseView:
     @property
     def lost(self) -> bool:
         """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
-        now_ms = self._limiter._backend.clock.now_ms()
-        slots = [slot for part in (self, *self._others) for slot in part._slots()]
-        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in slots)
+        return any(part._holder is not None and part._holder.has_lost for part in self._parts)
 
     @property
     def settled(self) -> bool:
         """Whether it has ended and its corrections are written; with ``prefetch`` that may be as many seconds later."""
-        return not self._open and all(grant.is_settled for grant in self._grants())
+        return not self._open and all(grant.is_settled for grant in self._grants)
 
     @property
     def holds_slots(self) -> bool:
         """Whether it holds slots of concurrency limits, which `exit` frees."""
-        return any(grant.holds_slots for part in (self, *self._others) for grant in part._grants())
+        return any(part._holder is not None and part._holder.holds for part in self._parts)
 
     @property
     def available(self) -> dict[str, int]:
@@ -138,13 +132,36 @@ class LeaseView:
 
     def log_fields(self, error: Exception | None = None) -> dict[str, object]:
         """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
-        kind = {} if error is None else {"zae_error_type": type(error).__name__}
-        whose = {"zae_entity_id": self._entity_id, "zae_resource": self._own_resources[0]}
-        return {**self._limiter._backend.log_fields(), **whose, **kind}
+        return {**self._port.log_fields, **self._request.log_fields(error)}
 
+    @property
+    def _request(self) -> AcquireRequest:
+        """What it asks for of its own resource."""
+        return AcquireRequest(self._entity_id, self._resource, self._cost, self._options)
+
+    @property
+    def _grant(self) -> Grant | None:
+        """The grant. It is made when somebody looks at it: most leases end as they began."""
+        granted = self._granted
+        if granted is None or isinstance(granted, Grant):
+            return granted
+        self._granted = grant = new_grant(granted)
+        return grant
+
+    @property
     def _grants(self) -> tuple[Grant, ...]:
-        return () if self._grant is None else (self._grant, *self._extra)
+        grant = self._grant
+        return () if grant is None else (grant, *self._extra)
 
-    def _slots(self) -> list[TakenSlot]:
-        """Return the slots that were taken for it."""
-        return [slot for grant in self._grants() for part in grant.parts or () for slot in part.slots]
+    @property
+    def _parts(self) -> tuple[Self, ...]:
+        """The leases of each resource."""
+        return (self, *self._others)
+
+    def _find_part(self, resource: str) -> Self:
+        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
+        for part in self._parts:
+            if part._resource == resource:
+                return part
+        known = ", ".join(self.resources)
+        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")

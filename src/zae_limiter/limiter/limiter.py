@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import ConfigurationError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from ..core.errors import ValidationError
 from ..core.limit import seconds, whole
 from ..core.validation import flag
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
@@ -14,23 +13,22 @@ from ..repository.history import HistoryOperations
 from ..repository.opening import StackOperations
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
-from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts, check_costs, check_known, check_on_error
+from .amounts import check_amounts
 from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
 from .chains import Chains
+from .charger import Charger
 from .engine import Engine
-from .grant import new_grant
 from .holding import Holdings
 from .in_place import InPlace
-from .joint_lease import JointLease
 from .lease import Lease
+from .lease_port import LeasePort
+from .observed import ObservedCharger
 from .observers import Observers, observe_store
 from .options import MOST_PREFETCH_MS, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
-from .standing import Request, Standing
 from .waiting import Lines
 
 if TYPE_CHECKING:
@@ -42,17 +40,13 @@ if TYPE_CHECKING:
     from ..core.slots import SlotOwner
     from ..core.values import OnUnavailable
     from ..observer import Observer
-    from ..records.algebra import Write
     from ..repository.opening import StackOptions
+    from ..runtime.deadline import Deadline
     from ..stores.port import Store
     from ..v017.ignored import EarlierOptions
     from .amounts import OnError
-    from .chain import Chain
-    from .coalescer import Turn
-    from .grant import Grant, GrantFields
-    from .lease_core import LeaseCore
+    from .lease_port import SettleNow, TakeNow
     from .options import OnLost
-    from .prefetch.engine import PrefetchingEngine
     from .prefetch.prefetcher import Prefetcher
 
 
@@ -116,8 +110,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._observers = Observers(self._backend)
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend, self._observers.now)
-        self._prefetcher = self._open_background(prefetch)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
+        self._prefetcher = self._open_background(prefetch)
+        self._port = LeasePort(self._backend.log_fields())
         self.observers = () if observer is None else (observer,)
 
     def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
@@ -170,22 +165,36 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     @observers.setter
     def observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers.replace(observers)
-        self._backend.store = observe_store(self.repository.store, self._observers)
-        self._engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
-        store = self._backend.store
-        self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
-        settle_at_once = None
-        if self._speculative and isinstance(store, UpdatesInPlace):
-            in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
-            self._take_at_once, settle_at_once = in_place.take, in_place.settle
-        if self._prefetcher is not None:
+        self._port.charger = self._make_charger(observers)
+
+    def _make_charger(self, observers: tuple[Observer, ...]) -> Charger:
+        """Return what charges the requests of this limiter, over a new engine."""
+        store, prefetcher = self.repository.store, self._prefetcher
+        self._backend.store = observe_store(store, self._observers)
+        engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
+        take_now: TakeNow | None = None
+        settle_now: SettleNow | None = None
+        if prefetcher is not None:
             from .prefetch.engine import extend
 
-            self._engine = engine = extend(self._engine, self._backend, self._prefetcher)
-            self._take_at_once = partial(self._take_held, engine)
-        # An observed take begins with the stop-watch.
-        self._take_now = None if observers else self._take_at_once
-        self._settle_now = settle_at_once
+            engine = extended = extend(engine, self._backend, prefetcher)
+            take_now = extended.take_now
+        elif self._speculative and isinstance(store, UpdatesInPlace):
+            in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
+            take_now, settle_now = in_place.take, in_place.settle
+        self._engine = engine
+        return (ObservedCharger if observers else Charger)(
+            self._backend,
+            self._chains,
+            self._engine,
+            self._lines,
+            self._availability,
+            self._holdings,
+            self._observers,
+            not self._speculative,
+            take_now,
+            settle_now,
+        )
 
     def acquire(
         self,
@@ -235,145 +244,20 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         >>> asyncio.run(chat())
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_stored_limits(use_stored_limits)
-            costs = check_costs(resource, consume, also)
-            kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
-            options = self._options.check(*stated)
-            if len(costs) > 1:
-                return JointLease(self, entity_id, costs, options)
-            ((name, cost),) = costs.items()
-            return Lease(self, entity_id, name, cost, options)
-        cost = check_amounts("consume", consume)
-        options = self._options.usual
-        is_usual = limits is None and on_unavailable is None and max_wait is None
-        is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None or exact or on_error != "give_back":
-            kept = check_on_error(on_error, {resource: cost}, by_resource=False)
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
-            options = self._options.check(*stated)
-        return Lease(self, entity_id, resource, cost, options)
+        if (
+            (limits is None and on_unavailable is None and max_wait is None and timeout is None and atomic is None)
+            and (priority is None and holder is None and on_lost is None and also is None and consume is not None)
+            and (type(resource) is str and on_error == "give_back" and not exact and not use_stored_limits)
+        ):
+            return Lease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
+        warn_stored_limits(use_stored_limits)
+        stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
+        options, (first, *others) = self._options.check(resource, consume, also, stated)
+        return Lease(self._port, entity_id, *first, options, others)
 
     async def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""
         return await self._backend.begin(self._timeout)
-
-    async def _take(self, lease: LeaseCore, cost: Mapping[str, int], max_wait_ms: int, holder: str | None) -> Grant:
-        """Take ``cost`` for a lease: at once, or after waiting in line; with slots unless ``holder`` is None."""
-        options, availability = lease._options, self._availability
-        take_at_once = self._take_at_once if self._observers.all and cost is lease._cost else None  # else it was tried
-        if take_at_once is not None and (taken := take_at_once(lease)) is not None:
-            return new_grant(taken)
-        name, cache = (lease._entity_id, lease._resource, options.given), self._backend.cache
-        timeout, stopwatch, answers = options.timeout, self._backend.stopwatch, availability.answers
-        deadline, now_ms = Deadline(stopwatch() + timeout, timeout, stopwatch, timeout), self._clock.now_ms()
-        try:  # as `Chains.known`
-            chain = self._chains.get(name)
-            if chain and (chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms):
-                chain = None
-        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
-            chain = None
-        cache.hits += chain is not None
-        if availability.is_open:
-            self._refuse_unasked(lease, chain, cost)
-        try:
-            if chain is None or (self._chains.resolving and self._chains.is_resolving(*name)):
-                chain, deadline = await self._chains.resolve_for(name, deadline)
-                now_ms = self._clock.now_ms()
-            if options.kept or tuple(cost) not in chain.checked:
-                self._chains.check_cost(chain, cost, options.kept)
-            if max_wait_ms or self._lines.waiting or not self._speculative:
-                grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
-            else:
-                grant = await self._engine.take(chain, cost, now_ms, deadline, options, holder)
-        except (RateLimiterUnavailable, ConfigurationError) as error:
-            availability.report_outage(error, options.policy, deadline, answers)
-            raise
-        except RateLimitExceeded:
-            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
-                availability.report_answer()
-            raise
-        if grant.held is None or grant.images:  # else the store was not asked
-            availability.answers += 1
-            if availability.is_open or not availability.is_up:
-                availability.report_answer()
-        return grant
-
-    def _take_held(self, engine: PrefetchingEngine, lease: LeaseCore) -> GrantFields | None:
-        """Take the cost of a lease from prefetched tokens; return None, with nothing taken, if it is not all there."""
-        options, cache = lease._options, self._backend.cache
-        if not options.plain or options.exact or self._lines.waiting:
-            return None
-        now_ms = self._clock.now_ms()
-        try:  # as `Chains.known`
-            chain = self._chains.get((lease._entity_id, lease._resource, options.given))
-        except TypeError:
-            return None
-        if chain is None or chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
-            return None
-        granted = engine.take_held(chain, lease._cost, now_ms)
-        cache.hits += granted is not None
-        return granted
-
-    def _refuse_unasked(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:
-        """Raise what can be said without asking a store that hangs; return where it has to be asked."""
-        policy = lease._options.policy
-        if chain is not None and not self._availability.blocks(policy):
-            check_known("consume", cost, chain.names)
-            self._engine.refuse_without_asking(chain, chain.complete(cost), self._clock.now_ms())
-        self._availability.check(policy, lease._options.timeout)
-
-    async def _take_in_turn(
-        self,
-        lease: LeaseCore,
-        chain: Chain,
-        cost: Mapping[str, int],
-        max_wait_ms: int,
-        holder: str | None,
-        deadline: Deadline,
-    ) -> Grant:
-        """Take ``cost`` after those who wait in line, or stand in line for at most ``max_wait_ms``."""
-        options = lease._options
-        if not self._speculative:
-            chain = await self._engine.look(chain, deadline)
-        whole = cost if holder is None else chain.complete(cost)
-        self._lines.check(chain, whole, max_wait_ms)
-        if not max_wait_ms:
-            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options, holder)
-
-        async def attempt(turn: Turn) -> Grant:
-            """Try under the limits in force by now, which may have changed while somebody waited."""
-            renewed = deadline.renew(deadline.seconds + max_wait_ms / 1000)
-            known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
-            check_known("consume", cost, known.names)
-            return await self._engine.take(known, cost, self._clock.now_ms(), renewed, options, holder, turn)
-
-        async def look(marks: Sequence[Write]) -> Chain:
-            self._backend.check_usable()
-            renewed = self._backend.deadline(deadline.seconds)
-            known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
-            return await self._engine.look(known, renewed, marks)
-
-        request = Request(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
-        return await Standing(self._lines, self._backend, request).wait()
-
-    async def _check(self, lease: LeaseCore) -> None:
-        """Raise as `_take` would, but take nothing."""
-        options, availability, cost = lease._options, self._availability, lease._cost
-        name = (lease._entity_id, lease._resource, options.given)
-        deadline, answers = self._backend.deadline(options.timeout), availability.answers
-        if availability.is_open:
-            self._refuse_unasked(lease, self._chains.known(*name, self._clock.now_ms()), cost)
-        try:
-            deadline = await self._chains.begin(*name[:2], deadline)
-            chain = await self._chains.find(*name, deadline)
-            check_known("consume", cost, chain.names)
-            await self._engine.check(chain, chain.complete(cost), self._clock.now_ms(), deadline)
-        except (RateLimiterUnavailable, ConfigurationError) as error:
-            availability.report_outage(error, options.policy, deadline, answers)
-            raise
-        availability.report_answer()
 
     async def renew_slots(self) -> None:
         """Renew the slots of open leases that are due by now.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Container, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -20,13 +20,13 @@ from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
 from ..observer import Decision, Observer, Outcome, StoreCall
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
-from ..stores.port import Store, UpdatesInPlace
+from ..stores.port import Store
 
 if TYPE_CHECKING:
     from ..repository.backend import Backend
 
     T = TypeVar("T")
-    Verb: TypeAlias = Literal["read", "commit", "query", "update"]
+    Verb: TypeAlias = Literal["read", "commit", "query"]
     CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
 
 _METHODS = (
@@ -140,73 +140,14 @@ class ObservedStore:
         self._observers.tell("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
 
 
-class ObservedStoreInProcess(ObservedStore):
-    """The same for a store that `UpdatesInPlace`: it is its own lock and images, to see what is written."""
-
-    _inner: UpdatesInPlace  # type: ignore[assignment]  # a store as well
-    _started = 0.0
-    _written = False
-
-    @property
-    def lock(self) -> Self:
-        """The lock and the images of the store inside: timed, and watched."""
-        return self
-
-    images = lock
-
-    def __enter__(self) -> None:
-        self._inner.lock.__enter__()
-        self._started, self._written = self._observers.now(), False
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        started, written = self._started, self._written and not isinstance(error, RateLimitExceeded)
-        self._inner.lock.__exit__(kind, error, trace)
-        failure = None if isinstance(error, RateLimitExceeded) else error
-        self._tell("update", started, "done" if written else "conflict" if failure is None else "failed", failure)
-
-    def get(self, pk: str) -> Image | None:
-        """Return an image of the store inside."""
-        return self._inner.images.get(pk)
-
-    def __setitem__(self, pk: str, image: Image) -> None:
-        self._written = True
-        self._inner.images[pk] = image
-
-    def is_inside(self) -> bool:
-        """Ask the store inside."""
-        return self._inner.is_inside()
-
-    def has_records(self, pk: str) -> bool:
-        """Ask the store inside."""
-        return self._inner.has_records(pk)
-
-    def find_bucket(self, key: Key, now_ms: int) -> Image | None:
-        """Find a bucket in the store inside."""
-        return self._inner.find_bucket(key, now_ms)
-
-    def insert_bucket(self, key: Key, image: Image, now_ms: int, full_ms: int) -> None:
-        """Add a bucket to the store inside."""
-        self._written = True
-        self._inner.insert_bucket(key, image, now_ms, full_ms)
-
-    @property
-    def returned(self) -> Container[str]:
-        """Ask the store inside."""
-        return self._inner.returned
-
-    def note_return(self, key: Key) -> None:
-        """Note a return in the store inside."""
-        self._inner.note_return(key)
-
-
-def classify(error: ZAELimiterError, *, blocks: bool) -> Outcome | None:
-    """Return what an error means as a decision, where the policy ``blocks``; None where nothing was decided."""
+def classify(error: ZAELimiterError) -> Outcome | None:
+    """Return what an error means as a decision; None if nothing was decided."""
     if isinstance(error, RateLimitExceeded):
         return "never" if isinstance(error, CapacityExceeded) else "refused"
     if isinstance(error, ResourceDisabled):
         return "disabled"
     if isinstance(error, RateLimiterUnavailable) and not isinstance(error, AccessDeniedError):
-        return "unavailable_blocked" if blocks else "unavailable_allowed"
+        return "unavailable_blocked"
     return None if isinstance(error, ValidationError) else "failed"
 
 
@@ -214,4 +155,4 @@ def observe_store(store: Store, observers: Observers) -> Store:
     """Return a store that tells ``observers`` of its calls; the store itself where none wants to know."""
     if not observers.of["on_store_call"]:
         return store
-    return (ObservedStoreInProcess if isinstance(store, UpdatesInPlace) else ObservedStore)(store, observers)
+    return ObservedStore(store, observers)

@@ -1,15 +1,16 @@
-"""The options of an acquire: those of its limiter, and those that a call states."""
+"""What an acquire asks for: tokens, and options, which are those of its limiter or stated by the call."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import check_limits, seconds
 from ..core.validation import flag
 from ..repository.configs import check_policy
+from .amounts import check_costs, check_on_error
 from .chain import Override
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class AcquireOptions:
     max_wait_ms: int
     timeout: float
     atomic: bool
-    holder: str
-    """The name that is shown with its slots."""
+    holder: str | None
+    """The name that is shown with its slots; None takes only slots that the cost names."""
     on_lost: OnLost | None
     """What happens when it loses a slot."""
     exact: bool
@@ -49,6 +50,35 @@ class AcquireOptions:
     """The millitokens that stay charged if its block raises, by resource and limit; None for all of them."""
     plain: bool
     """Whether it may be served at once: no waiting, no deadline and no transaction of its own."""
+
+    def for_more(self) -> AcquireOptions:
+        """Return the options for taking more during the block: without waiting, and no slots unless they are named."""
+        return replace(self, max_wait_ms=0, holder=None)
+
+
+class AcquireRequest(NamedTuple):
+    """What an acquire asks for. A request for several resources names its limits as `amounts.qualify` does."""
+
+    entity_id: str
+    resource: str | tuple[str, ...]
+    cost: Mapping[str, int]
+    """Millitokens by limit."""
+    options: AcquireOptions
+
+    @property
+    def name(self) -> tuple[str, str | tuple[str, ...], Override | None]:
+        """The name of the chain that is charged."""
+        return self.entity_id, self.resource, self.options.given
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources, in the order in which the acquire has named them."""
+        return self.resource if isinstance(self.resource, tuple) else (self.resource,)
+
+    def log_fields(self, error: Exception | None = None) -> dict[str, object]:
+        """Return the fields of a log record about it: entity, resource, type of ``error``."""
+        fields: dict[str, object] = {"zae_entity_id": self.entity_id, "zae_resource": self.resources[0]}
+        return fields if error is None else {**fields, "zae_error_type": type(error).__name__}
 
 
 class OptionChecks:
@@ -71,21 +101,17 @@ class OptionChecks:
         )
 
     def check(
-        self,
-        limits: Sequence[Limit] | None,
-        on_unavailable: OnUnavailable | str | None,
-        max_wait: float | None,
-        timeout: float | None,
-        atomic: bool | None,
-        priority: str | None,
-        holder: str | None,
-        on_lost: OnLost | None,
-        exact: bool,
-        kept: Mapping[str, Mapping[str, int]] | None,
-    ) -> AcquireOptions:
-        """Return what one acquire asks for besides tokens. Raises `ValidationError` for invalid values."""
+        self, resource: object, consume: object, also: object, stated: tuple[Any, ...]
+    ) -> tuple[AcquireOptions, list[tuple[str, dict[str, int]]]]:
+        """Return what an acquire asks for besides tokens, and the cost of each resource.
+
+        ``stated`` are its options, in their order. Raises `ValidationError` for invalid values.
+        """
+        limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error = stated
+        costs = check_costs(resource, consume, also)
+        kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
         usual = self.usual
-        return AcquireOptions(
+        options = AcquireOptions(
             check_override(limits, priority),
             usual.policy if on_unavailable is None else check_policy(on_unavailable),
             0 if max_wait is None else round(seconds("max_wait", max_wait, zero=True) * 1000),
@@ -97,6 +123,7 @@ class OptionChecks:
             kept,
             plain=not max_wait and timeout is None and atomic is None,
         )
+        return options, list(costs.items())
 
     def _check_atomic(self, atomic: bool) -> bool:
         able = self._able

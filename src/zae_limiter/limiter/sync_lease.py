@@ -1,4 +1,4 @@
-"""The blocking form of `Lease`, `JointLease`.
+"""The blocking form of `Lease`.
 
 Written by ``python -m tools.faces``: change the async classes, not this.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ..core.errors import LeaseExpiredError
 from ..core.limit import MAX_AMOUNT, whole
 from ..runtime.blocking import run
-from .joint_lease import JointLeaseCore
 from .lease_core import ENTERED_ONCE, LeaseCore
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ class SyncLease(LeaseCore):
         It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
         is not one of `resources`.
         """
-        found: SyncLease = self._find_part(name)
-        return found
+        return self._find_part(name)
 
     def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
@@ -44,7 +42,7 @@ class SyncLease(LeaseCore):
         refused: what is above the reservation may drive the bucket into debt, and the rest is given back. It is written
         when the lease ends, whether or not the block raises. Raises `LeaseExpiredError` outside of the lease.
         """
-        if self._settle_usage(usage, named):
+        if self._state("settle", usage, named):
             run(self._write_late())
 
     def adjust(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -82,7 +80,10 @@ class SyncLease(LeaseCore):
         given back.
         """
         if self._open:
-            run(self._exit(give_back=give_back, final=final))
+            self._open = False
+            left = self._end(give_back, give_back, final)
+            if left:
+                run(self._port.charger.settle(left, give_back))
 
     def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
@@ -99,28 +100,18 @@ class SyncLease(LeaseCore):
     def __enter__(self) -> Self:
         if self._open or self._granted is not None:
             raise LeaseExpiredError(ENTERED_ONCE)
-        take_now = self._limiter._take_now
-        self._granted = granted = None if take_now is None else take_now(self)
-        if granted is None:
+        take_now = self._port.charger.take_now
+        if take_now is not None and (not self._others):
+            self._granted = take_now(self, self._entity_id, self._resource, self._cost, self._options)
+        if self._granted is None:
             run(self._enter())
-        self._open = True
+        else:
+            self._open = True
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._open = False
-        if (error is not None or self._delta is not None) and (not self._settle_at_once(error is not None)):
-            run(self._exit(failed=error is not None))
-
-
-class SyncJointLease(JointLeaseCore, SyncLease):
-    """A `SyncLease` of several resources."""
-
-    _part_type = SyncLease
-
-    def __enter__(self) -> Self:
-        self.enter()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._open and (error is not None or not self.try_exit()):
-            run(self._exit(failed=error is not None))
+        was_open, self._open = (self._open, False)
+        if was_open and (error is not None or self._delta is not None or self._others):
+            left = self._end(error is not None)
+            if left:
+                run(self._write(left, error))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from ..limiter.amounts import check_amounts, check_costs, check_on_error
+from ..limiter.amounts import check_amounts
 from ..limiter.blocking import BlockingRateLimiter
 from ..limiter.options import warn_stored_limits
-from ..limiter.sync_lease import SyncJointLease, SyncLease
+from ..limiter.sync_lease import SyncLease
 from ..runtime.blocking import run
 from .opening import SyncStackOperations
 from .operations import SyncEntityOperations, SyncHistoryOperations
@@ -238,7 +238,7 @@ class SyncRateLimiter(
             **earlier,
         )
         self.repository = SyncRepository._of(self._inner.repository, repository)
-        self._options = self._inner.options
+        self._options, self._port = (self._inner.options, self._inner.port)
 
     @property
     def name(self) -> str | None:
@@ -306,25 +306,22 @@ class SyncRateLimiter(
         >>> chat()
         {'rpm': 1, 'tpm': 1730}
         """
-        if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_stored_limits(use_stored_limits)
-            costs = check_costs(resource, consume, also)
-            kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
-            options = self._options.check(*stated)
-            if len(costs) > 1:
-                return SyncJointLease(self._inner, entity_id, costs, options)
-            ((name, cost),) = costs.items()
-            return SyncLease(self._inner, entity_id, name, cost, options)
-        cost = check_amounts("consume", consume)
-        options = self._options.usual
-        is_usual = limits is None and on_unavailable is None and (max_wait is None)
-        is_usual = is_usual and timeout is None and (atomic is None) and (holder is None) and (on_lost is None)
-        if not is_usual or priority is not None or exact or (on_error != "give_back"):
-            kept = check_on_error(on_error, {resource: cost}, by_resource=False)
-            stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
-            options = self._options.check(*stated)
-        return SyncLease(self._inner, entity_id, resource, cost, options)
+        if (
+            (
+                limits is None
+                and on_unavailable is None
+                and (max_wait is None)
+                and (timeout is None)
+                and (atomic is None)
+            )
+            and (priority is None and holder is None and (on_lost is None) and (also is None) and (consume is not None))
+            and (type(resource) is str and on_error == "give_back" and (not exact) and (not use_stored_limits))
+        ):
+            return SyncLease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
+        warn_stored_limits(use_stored_limits)
+        stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
+        options, (first, *others) = self._options.check(resource, consume, also, stated)
+        return SyncLease(self._port, entity_id, *first, options, others)
 
     def renew_slots(self) -> None:
         """Renew the slots of open leases that are due by now.

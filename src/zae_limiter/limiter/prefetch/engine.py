@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...repository.backend import Backend
+    from ...repository.outlook import Reserving
     from ...runtime.deadline import Deadline
     from ..chain import Chain, LevelShard
     from ..coalescer import Turn
@@ -46,6 +47,23 @@ class PrefetchingEngine(Engine):
 
     prefetcher: Prefetcher
     draws: DrawEngine
+
+    def take_now(
+        self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> GrantFields | None:
+        """Take the cost of a lease from what is held; return None, with nothing taken, if it is not all there."""
+        if not options.plain or options.exact or self._lines.waiting:
+            return None
+        now_ms, cache = self._clock.now_ms(), self._backend.cache
+        try:  # as `Chains.known`
+            chain = self._chains.get((entity_id, resource, options.given))
+        except TypeError:
+            return None
+        if chain is None or chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
+            return None
+        granted = self.take_held(chain, cost, now_ms)
+        cache.hits += granted is not None
+        return granted
 
     def take_held(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Take a cost at every level from what is held; return None, with nothing taken, if it is not all there."""
@@ -150,3 +168,5 @@ class PrefetchingEngine(Engine):
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
         await self.draws.settle(grant, delta, deadline)
+        if grant.held is not None and self._backend.closed:  # no other write takes it along
+            await self.prefetcher.flush()
