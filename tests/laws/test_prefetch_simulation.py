@@ -56,9 +56,9 @@ def decided(lease: Lease) -> list[tuple[int, int]]:
     """The instants as of which the millitokens of a lease are decided. An exact write may be a moment in the past."""
     grant = lease._grant
     assert grant is not None
-    if grant.held is None:
+    if grant.prefetched is None:
         return [(grant.now_ms - LAG_MS, 1_000)]
-    (taken,) = grant.held
+    (taken,) = grant.prefetched
     assert isinstance(taken, Taken)
     found = []
     for batch, amounts, left in taken.pieces:

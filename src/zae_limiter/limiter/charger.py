@@ -94,7 +94,7 @@ class Charger:
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
                 availability.report_answer()
             raise
-        if grant.held is None or grant.images:  # else the store was not asked
+        if grant.prefetched is None or grant.images:  # else the store was not asked
             availability.answers += 1
             if availability.is_open or not availability.is_up:
                 availability.report_answer()
@@ -188,9 +188,11 @@ class Charger:
         What ``failed`` calls give back is only logged if it fails: the exception of the caller matters more.
         """
         work = self._settle_all(corrections, failed)
-        is_held = all(grant is not None and grant.is_held for each in corrections for grant, _ in each.shares)
+        is_prefetched = all(
+            grant is not None and grant.is_prefetched for each in corrections for grant, _ in each.shares
+        )
         # What waits for the next write waits for nothing here: it cannot be cancelled.
-        await (work if is_held and not self.backend.closed else self.engine.finish(work))
+        await (work if is_prefetched and not self.backend.closed else self.engine.finish(work))
 
     async def _settle_all(self, corrections: Sequence[Corrections], failed: bool) -> None:
         """Settle the shares of each lease, each with a deadline of its own."""
@@ -236,7 +238,7 @@ class Charger:
         If the caller may go on without a store that hangs, this waits for it no longer than an acquire does.
         """
         backend, availability, options = self.backend, self.availability, request.options
-        if grant is not None and grant.is_held and not backend.closed:  # nothing is asked of the store
+        if grant is not None and grant.is_prefetched and not backend.closed:  # nothing is asked of the store
             await self.engine.settle(grant, delta, deadline)
             return
         answers = availability.answers

@@ -53,7 +53,7 @@ class Grant(NamedTuple):
     """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
     settled: Mapping[str, int] | None = None
     """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
-    held: tuple[TakenTokens | None, ...] | None = None
+    prefetched: tuple[TakenTokens | None, ...] | None = None
     """What was taken of each level from tokens that this process held; then ``images`` are those of the others."""
 
     @property
@@ -62,19 +62,19 @@ class Grant(NamedTuple):
         return any(not slot.ended for part in self.parts or () for slot in part.slots)
 
     @property
-    def is_held(self) -> bool:
+    def is_prefetched(self) -> bool:
         """Whether all of it was taken from tokens that this process held."""
-        return self.held is not None and not self.images
+        return self.prefetched is not None and not self.images
 
     @property
     def is_settled(self) -> bool:
         """Whether no correction of it waits for the next write."""
-        return all(taken is None or taken.is_settled for taken in self.held or ())
+        return all(taken is None or taken.is_settled for taken in self.prefetched or ())
 
     def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
         taken: list[tuple[LevelShard, Mapping[str, int], Part | None]]
-        held = self.held or [None] * len(self.chain.homes)
+        held = self.prefetched or [None] * len(self.chain.homes)
         taken = [(home, self.cost, None) for home, mine in zip(self.chain.homes, held, strict=True) if mine is None]
         if self.parts is not None:
             taken = [(part.shard, part.cost, part) for part in self.parts]
@@ -138,12 +138,12 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
     """Return what a grant has left of every limit of every level, in whole tokens."""
-    chain, _, images, now_ms, later, parts, _, held_here = granted
+    chain, _, images, now_ms, later, parts, _, prefetched = granted
     found: list[tuple[Level, Limit, int]] = []
-    if held_here is None:
-        held_here = (None,) * len(chain.levels)
+    if prefetched is None:
+        prefetched = (None,) * len(chain.levels)
     seen_images = iter(images)
-    for shards, mine in zip(chain.levels, held_here, strict=True):
+    for shards, mine in zip(chain.levels, prefetched, strict=True):
         level, seen = shards.home
         if mine is not None:
             found += [(level, limit, milli // MILLI) for limit, milli in mine.read_left(level, now_ms)]

@@ -342,7 +342,7 @@ class Settling:
 
 def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
     """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
-    if grant.parts is None and grant.held is None:
+    if grant.parts is None and grant.prefetched is None:
         return _plain_parts(grant, delta)
     parts = []
     left: dict[str, dict[str, int]] = {}

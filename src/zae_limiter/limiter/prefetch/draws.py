@@ -74,7 +74,7 @@ class DrawEngine(Engine):
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
-        for taken in grant.held or ():
+        for taken in grant.prefetched or ():
             if taken is not None:
                 taken.settle(delta)
         await super().settle(grant, delta, deadline)

@@ -112,7 +112,7 @@ class PrefetchingEngine(Engine):
                 if cold:
                     grant = await super().take(chain.part(cold), cost, now_ms, deadline, options, holder, turn)
                     whole = chain if grant.chain.whole is None else grant.chain.whole[0]  # with the shards charged
-                    grant = grant._replace(chain=whole, held=tuple(served) if any(served) else None)
+                    grant = grant._replace(chain=whole, prefetched=tuple(served) if any(served) else None)
                 self.prefetcher.granted += len(served) - len(cold)
                 return grant
             except BaseException as error:
@@ -163,10 +163,10 @@ class PrefetchingEngine(Engine):
             grant = await self.draws.take(bucket.chain, cost, now_ms, deadline)
         except NeedsExactWrite:
             return None
-        return grant.held[0] if grant.held else None
+        return grant.prefetched[0] if grant.prefetched else None
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
         await self.draws.settle(grant, delta, deadline)
-        if grant.held is not None and self._backend.closed:  # no other write takes it along
+        if grant.prefetched is not None and self._backend.closed:  # no other write takes it along
             await self.prefetcher.flush()
