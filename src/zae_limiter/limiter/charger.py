@@ -17,7 +17,7 @@ from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Settlement
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
-from .slot_holder import SlotHolder
+from .holding import SlotHolder
 from .standing import Request, Standing
 
 if TYPE_CHECKING:
@@ -175,12 +175,11 @@ class Charger:
 
     # Settling.
 
-    def notify(self, request: AcquireRequest, taken: Mapping[str, int], correction: Mapping[str, int]) -> None:
-        """Tell the observers how a lease that has ``taken`` so much is corrected, in millitokens by limit."""
-        estimated = {name: taken.get(name, 0) // MILLI for name in correction}
-        corrected = {name: amount // MILLI for name, amount in correction.items()}
-        told = Settlement(request.entity_id, request.resources[0], estimated, corrected)
-        self.observers.tell("on_settlement", told)
+    def notify(self, entity_id: str, resource: str, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
+        """Tell the observers how a lease that has ``taken`` so much is corrected."""
+        estimated = {name: taken.get(name, 0) // MILLI for name in delta}
+        correction = {name: amount // MILLI for name, amount in delta.items()}
+        self.observers.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
 
     async def settle(self, corrections: Sequence[Corrections], failed: bool = False) -> None:
         """Write corrections, all of them even if one fails or the caller is cancelled; then raise the first failure.
@@ -196,7 +195,8 @@ class Charger:
         """Settle the shares of each lease, each with a deadline of its own."""
         failures: list[ZAELimiterError] = []
         for each in corrections:
-            deadline, slots = self.backend.deadline(each.request.options.timeout), each.slots
+            deadline = self.backend.deadline(each.request.options.timeout)
+            slots = () if each.holder is None else each.holder.slots
             lost = [slot for slot in slots if slot.lost]
             self.holdings.let_go(slots)
             for grant, delta in each.shares:

@@ -121,11 +121,14 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
 
     What was taken from credits was there.
     """
+    found = _overdrawn_at_homes(granted)
+    if found is not None:
+        return tuple(sorted(found))
     chain, asked, _, _, _, parts, _, _ = granted
     if not any(home.level.may_overdraw for home in chain.homes):
         return ()
-    credit = {} if parts is None else read_credits(new_grant(granted))
     found = set()
+    credit = {} if parts is None else read_credits(new_grant(granted))
     for level, limit, left in read_left(granted):
         whose, taken = (level.entity_id, limit.name), asked.get(limit.name, 0)
         if parts is not None:
@@ -134,6 +137,23 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
         if limit.name in level.overdrafts() and left - credit.get(whose, 0) < 0 < taken:
             found.add(limit.name)
     return tuple(sorted(found))
+
+
+def _overdrawn_at_homes(granted: GrantFields) -> set[str] | None:
+    """Return what `find_overdrawn` does, by the images alone; None if these do not say it all."""
+    chain, asked, images, now_ms, later, parts, _, held = granted
+    if later or parts is not None or held is not None or chain.sharded:
+        return None
+    found = set()
+    for (level, seen), image in zip(chain.homes, images, strict=True):
+        if level.token_limits.soft:
+            frame = None if image is None else seen.limits(level, image, now_ms)
+            if image is None or frame is None:
+                return None
+            for name, limit in frame.by_name.items():
+                if limit.soft and asked.get(name, 0) > 0 > limit.level(image[limit.at.tokens], now_ms):
+                    found.add(name)
+    return found
 
 
 def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:

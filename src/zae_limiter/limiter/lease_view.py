@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..records.level import Level
+    from .holding import SlotHolder
     from .lease_port import LeasePort
     from .options import AcquireOptions
-    from .slot_holder import SlotHolder
 
 
 class LeaseView:

@@ -183,18 +183,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             take_now, settle_now = in_place.take, in_place.settle
         self._engine = engine
-        return (ObservedCharger if observers else Charger)(
-            self._backend,
-            self._chains,
-            self._engine,
-            self._lines,
-            self._availability,
-            self._holdings,
-            self._observers,
-            not self._speculative,
-            take_now,
-            settle_now,
-        )
+        parts = (self._backend, self._chains, engine, self._lines, self._availability, self._holdings, self._observers)
+        return (ObservedCharger if observers else Charger)(*parts, not self._speculative, take_now, settle_now)
 
     def acquire(
         self,
