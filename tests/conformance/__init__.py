@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.conformance import (
     accounts,
+    alerts,
     credits,
     lawful,
     leases,
@@ -18,6 +19,7 @@ from tests.conformance import (
     settlements,
     shards,
     slots,
+    soft,
     tenants,
     windows,
 )
@@ -31,6 +33,8 @@ LIMITER_CHECKS: tuple[Check, ...] = (
     *lawful.CHECKS,
     *accounts.CHECKS,
     *policies.CHECKS,
+    *soft.CHECKS,
+    *alerts.CHECKS,
     *resources.CHECKS,
     *credits.CHECKS,
     *windows.CHECKS,

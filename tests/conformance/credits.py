@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RATE = Limit.custom("tpm", capacity=100, refill_amount=7, refill_period_seconds=9, floors={"batch": 0.3})
 STILL = Limit.custom("tpm", capacity=100, refill_amount=1, refill_period_seconds=10 * 365 * 86_400)
 SOFT = Limit.custom("tpm", capacity=100, refill_amount=7, refill_period_seconds=9, soft=True)
+STILL_SOFT = replace(STILL, soft=True)
 FOR_EVER = 2**62
 EXPIRIES = (3_000, 40_000, 41_000, 300_000, None)
 
@@ -255,6 +256,29 @@ async def several_clients_overdraw_a_soft_limit_with_credits(harness: Harness) -
 
 
 @check
+async def a_soft_limit_spends_the_credits_that_there_are(harness: Harness) -> None:
+    """A client overdraws it by what there is, though it has seen a smaller debt, or more credit, or less."""
+    for name in ("a smaller debt", "more credit", "less credit"):
+        table = await Play.start(harness, STILL_SOFT, 2)
+        await table.clients[0].set_system_defaults([STILL_SOFT])
+        await table.top_up(0, 50, None)
+        lease = table.clients[0].acquire("key", "gpt-4", {"tpm": 120})
+        await lease.enter()
+        taken = table.books.take(120_000)
+        await table.acquire(1, 0, 5 if name == "a smaller debt" else 0)
+        if name == "a smaller debt":
+            await table.acquire(0, 0, 3)
+        elif name == "more credit":
+            await table.acquire(0, 15)
+        else:
+            await lease.release(tpm=10)
+            table.books.give_back(10_000, taken)
+        await lease.exit()
+        await table.acquire(1, 60)
+        await table.compare(0)
+
+
+@check
 async def credits_are_spent_under_changing_limits(harness: Harness) -> None:
     """A write that moves the bucket to other limits spends and overdraws as any other."""
     await play(harness, RATE, 1, 4, 150, (RATE, RATE.scale(2), RATE.scale(0.5), SOFT))
@@ -351,14 +375,17 @@ async def a_bypass_spends_no_credits(harness: Harness) -> None:
     """What is taken beyond the allowance is debt, in the write that first meets the bypass and in those after it."""
     limiter = await new_limiter(harness)
     await limiter.set_system_defaults([STILL])
-    await limiter.top_up("key", "gpt-4", {"tpm": 50})
-    true(await _takes(limiter, 90), "of the allowance")
+    for entity_id in ("key", "other"):
+        await limiter.top_up(entity_id, "gpt-4", {"tpm": 50})
+        true(await _takes(limiter, 90, entity_id), "of the allowance")
     await limiter.bypass_entity("key")
-    for _ in range(2):
-        true(await _takes(limiter, 20), "beyond it")
-    (state,) = await limiter.get_buckets("key", "gpt-4")
-    same([lot.tokens_milli for lot in state.credits], [50_000], "the credit is there")
-    same(state.total_overdrawn_milli, 30_000, "beside the debt")
+    await limiter.bypass_resource("gpt-4")
+    for entity_id in ("key", "other"):
+        for _ in range(2):
+            true(await _takes(limiter, 20, entity_id), "beyond it")
+        (state,) = await limiter.get_buckets(entity_id, "gpt-4")
+        same([lot.tokens_milli for lot in state.credits], [50_000], "the credit is there")
+        same(state.total_overdrawn_milli, 30_000, "beside the debt")
 
 
 @check

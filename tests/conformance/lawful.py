@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.conformance import laws
-from tests.conformance.traffic import Boom, Family, Move
+from tests.conformance.expect import raises, same
+from tests.conformance.room import new_limiter, take
+from tests.conformance.traffic import RESOURCE, Boom, Family, Move
+from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.core.limit import Limit
 from zae_limiter.testing.conformance.check import check, checks_of
 from zae_limiter.testing.faults import Fault
@@ -118,6 +121,23 @@ async def law_6_time_never_runs_backwards(harness: Harness) -> None:
             family = await Family(harness, [ODD, BURST], parents).settle_in()
             moves = [Move(0, {"rps": 5, "tpm": 300}), Move(400, {"rps": 1}), Move(0, {"rps": 9})]
             await laws.time_never_runs_backwards(family, moves, back_ms, {"rps": 1, "tpm": 100})
+
+
+@check
+async def law_6_a_promise_by_a_clock_that_was_set_back(harness: Harness) -> None:
+    """It counts from what the clock says, and is kept by it to the millisecond."""
+    for ttl in (1, 0):
+        limiter = await new_limiter(harness, refusal_ttl=ttl)
+        await limiter.set_system_defaults([Limit.per_second("rps", 20)])
+        await take(limiter, "key", RESOURCE, [{"rps": 20}])
+        harness.clock.set_ms(harness.clock.now_ms() - 5_000)
+        for advanced, promised in ((0, 5.05), (5_049, 0.001)):
+            harness.clock.advance_ms(advanced)
+            with raises(RateLimitExceeded, "too early") as refused:
+                await take(limiter, "key", RESOURCE, [{"rps": 1}])
+            same(refused.error.retry_after_seconds, promised, "by the clock as it is")
+        harness.clock.advance_ms(1)
+        await take(limiter, "key", RESOURCE, [{"rps": 1}])
 
 
 @check

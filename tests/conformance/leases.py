@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.conformance.expect import raises, same, true
 from tests.conformance.room import at_once, beside, new_limiter, read, take
 from tests.conformance.traffic import RESOURCE, Boom
-from zae_limiter.core.errors import LeaseExpiredError, RateLimitExceeded
+from zae_limiter.core.errors import LeaseExpiredError, RateLimitExceeded, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import TTL
@@ -238,6 +238,17 @@ async def refusal_tells_which(harness: Harness) -> None:
 
 
 @check
+async def a_cost_names_limits(harness: Harness) -> None:
+    """One that names something else is an error, of a new bucket and of any other, and takes nothing."""
+    limiter = await _limiter(harness)
+    for left in (6_000, 5_999, 5_998):
+        with raises(ValidationError, "there is no such limit"):
+            await take(limiter, "key", RESOURCE, [{"tpm": 1, "tokens": 1}])
+        same(await _left(limiter), {"rpm": 60, "tpm": left}, "nothing is taken")
+        await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+
+
+@check
 async def over_is_over(harness: Harness) -> None:
     """A lease is used inside its block only."""
     limiter = await _limiter(harness)
@@ -327,13 +338,12 @@ async def debt_is_not_forgotten(harness: Harness) -> None:
 
 @check
 async def debt_outlives_what_others_take(harness: Harness) -> None:
-    """A charge of another limit does not bring the expiry of a bucket in debt nearer, nor does a give-back."""
+    """A charge of another limit does not bring the expiry of a bucket in debt nearer."""
     limiter = await _limiter(harness)
     days = 9 + _kept_seconds(limiter) // 86_400
     async with limiter.acquire("key", RESOURCE, {"tpm": 1}) as lease:
         await lease.adjust(tpm=8_640_000 * (days + 1))
-    async with limiter.acquire("key", RESOURCE, {"rpm": 2}) as lease:
-        await lease.release(rpm=1)
+    await take(limiter, "key", RESOURCE, [{"rpm": 1}])
     harness.clock.advance(86_400 * days)
     same((await _left(beside(harness, limiter)))["tpm"], 5_999 - 8_640_000, "a day is left to be paid")
 

@@ -10,7 +10,13 @@ from tests.conformance.expect import raises, same, true
 from tests.conformance.oracle import balances, same_balances
 from tests.conformance.room import beside, new_limiter, take
 from tests.conformance.traffic import RESOURCE, Boom
-from zae_limiter.core.errors import EntityNotFoundError, RateLimitExceeded, ResourceDisabled, ValidationError
+from zae_limiter.core.errors import (
+    CapacityExceeded,
+    EntityNotFoundError,
+    RateLimitExceeded,
+    ResourceDisabled,
+    ValidationError,
+)
 from zae_limiter.core.limit import Limit
 from zae_limiter.testing.conformance.check import check, checks_of
 
@@ -223,6 +229,48 @@ async def news_travels_with_the_bucket(harness: Harness) -> None:
     with raises(RateLimitExceeded, "5 are left under the new limit, 75 under the old one"):
         await take(stale, "key", RESOURCE, [{"tpm": 6}])
     await take(stale, "key", RESOURCE, [{"tpm": 5}])
+
+
+@check
+async def a_client_follows_its_own_changes_at_once(harness: Harness) -> None:
+    """Of limits, switches and cascades that are not those of an entity."""
+    limiter = await new_limiter(harness)
+    hourly = [Limit.per_hour("tpm", capacity) for capacity in (100, 20, 50)]
+    for step, left in zip(hourly, (90, 10, 0), strict=True):
+        await limiter.set_resource_defaults(RESOURCE, [step])
+        await take(limiter, "key", RESOURCE, [{"tpm": 5}, {"tpm": 5}])
+        same(await limiter.available("key", RESOURCE), {"tpm": left}, f"of at most {step.capacity}")
+    with raises(RateLimitExceeded, "nothing is left"):
+        await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+    for _ in range(2):
+        await limiter.bypass_resource(RESOURCE)
+        await take(limiter, "key", RESOURCE, [{"tpm": 5}, {"tpm": 5}])
+        await limiter.disable_resource(RESOURCE)
+        with raises(ResourceDisabled, "at once"):
+            await take(limiter, "key", RESOURCE, [{"tpm": 0}])
+        await limiter.enable_resource(RESOURCE)
+        with raises(RateLimitExceeded, "it is in debt by now"):
+            await take(limiter, "key", RESOURCE, [{"tpm": 1}])
+
+
+@check
+async def one_level_refuses_for_ever_and_another_for_now(harness: Harness) -> None:
+    """What one level can never have is not a matter of waiting, whichever it is, and whatever the others say."""
+    for key, org in ((10, 100), (100, 10)):
+        limiter = await new_limiter(harness, refusal_ttl=0)
+        await limiter.create_entity("org")
+        await limiter.create_entity("key", parent_id="org", cascade=True)
+        for entity_id, capacity in (("key", key), ("org", org)):
+            await limiter.set_limits(entity_id, [Limit.per_hour("tpm", capacity)])
+        await take(limiter, "key", RESOURCE, [{"tpm": 5}])
+        await limiter.bypass_entity("key" if key > org else "org")
+        await take(limiter, "key", RESOURCE, [{"tpm": 5}])
+        await limiter.enable_entity("key" if key > org else "org")
+        for _ in range(2):
+            with raises(CapacityExceeded, "more than one level ever has, and than the other has left") as refused:
+                await take(limiter, "key", RESOURCE, [{"tpm": 99}])
+            levels = [status.entity_id for status in refused.error.violations]
+            same(sorted(levels), ["key", "org"], "both levels say so")
 
 
 @check

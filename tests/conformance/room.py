@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.testing.conformance.room import at_once as at_once, read as read
 
 if TYPE_CHECKING:
@@ -39,3 +40,14 @@ async def take(limiter: RateLimiter, entity_id: str, resource: str, costs: Seque
     for cost in costs:
         async with limiter.acquire(entity_id, resource, cost):
             pass
+
+
+async def grants(
+    limiter: RateLimiter, cost: dict[str, int], priority: str | None = None, entity_id: str = "key"
+) -> bool:
+    """Acquire, and return whether it was granted."""
+    try:
+        async with limiter.acquire(entity_id, "gpt-4", cost, priority=priority):
+            return True
+    except RateLimitExceeded:
+        return False

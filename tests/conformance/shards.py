@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.conformance.expect import raises, same, true
-from tests.conformance.room import new_limiters
+from tests.conformance.room import grants, new_limiters
 from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.core.limit import Limit
 from zae_limiter.limiter import shards
@@ -43,19 +43,11 @@ async def _start(harness: Harness) -> list[RateLimiter]:
     return clients
 
 
-async def _grants(limiter: RateLimiter, tokens: int) -> bool:
-    try:
-        async with limiter.acquire("key", "gpt-4", {"rpm": tokens}):
-            return True
-    except RateLimitExceeded:
-        return False
-
-
 async def _drain(limiter: RateLimiter) -> int:
     """Take whatever there is, and return how much that was."""
     taken = 0
     for tokens in (64, 16, 4, 1):
-        while await _grants(limiter, tokens):
+        while await grants(limiter, {"rpm": tokens}):
             taken += tokens
     return taken
 
@@ -72,7 +64,7 @@ async def a_split_mints_and_loses_nothing(harness: Harness) -> None:
     """What a bucket holds, full for long or in part, its shards hold together, and they refill as it would."""
     for idle_ms in (86_400_000, 4_321):
         limiter, other = await _start(harness)
-        true(await _grants(limiter, 90), "there is enough")
+        true(await grants(limiter, {"rpm": 90}), "there is enough")
         harness.clock.advance_ms(idle_ms)
         held = min(101_000, 11_000 + _made(harness, idle_ms))
         await split(limiter, 2)
@@ -86,7 +78,7 @@ async def a_split_mints_and_loses_nothing(harness: Harness) -> None:
             harness.clock.advance_ms(wait_ms - 1)
             same(await _promise(other, tokens), 0.001, "a millisecond early")
             harness.clock.advance_ms(1)
-            true(await _grants(other, tokens), "and to the millisecond")
+            true(await grants(other, {"rpm": tokens}), "and to the millisecond")
             rest -= tokens * 1000
             made = _made(harness, harness.clock.now_ms() - since_ms)
             true(0 <= rest + made < 1000, f"it fitted at the first instant, with {rest + made} millitokens left")
@@ -103,7 +95,7 @@ async def a_split_finds_what_others_have_left(harness: Harness) -> None:
     """A client that has seen more than there is splits what there is, of a bucket in debt too."""
     for taken, owed in ((95, 0), (101, 20)):
         splitting, spending = await _start(harness)
-        true(await _grants(splitting, 0), "it has seen a full bucket")
+        true(await grants(splitting, {"rpm": 0}), "it has seen a full bucket")
         async with spending.acquire("key", "gpt-4", {"rpm": taken}) as lease:
             await lease.adjust(rpm=owed)
         await split_unseen(splitting)

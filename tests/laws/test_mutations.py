@@ -37,10 +37,10 @@ RETURNED = "credits.credits_return_before_the_allowance"
 CREDIT_KEPT = "credits.a_bucket_with_credits_is_kept"
 FILLED = "credits.a_partial_reset_does_not_void_open_leases"
 GONE_WITH = "credits.credits_go_with_the_entity"
-OVERDRAWN = "policies.what_a_soft_limit_is_overdrawn_by_is_counted"
-NOT_OVERDRAWN = "policies.what_was_given_back_is_not_overdrawn"
-THRESHOLDS = "policies.thresholds_are_announced_by_the_write_that_crosses_them"
-STALE_MARKS = "policies.thresholds_are_announced_by_clients_that_have_seen_another_level"
+OVERDRAWN = "soft.what_a_soft_limit_is_overdrawn_by_is_counted"
+NOT_OVERDRAWN = "soft.what_was_given_back_is_not_overdrawn"
+THRESHOLDS = "alerts.thresholds_are_announced_by_the_write_that_crosses_them"
+STALE_MARKS = "alerts.thresholds_are_announced_by_clients_that_have_seen_another_level"
 IDLE = "lawful.law_1_after_an_idle_time"
 OVER = "lawful.law_1_never_over_admit"
 EXACT = "lawful.law_2_refill_is_exact"
@@ -239,8 +239,8 @@ MUTATIONS = [
     ),
     Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.settlement.settle", "or not is_same_bucket:", ":", ANEW),
-    Mutation("records.settlement.settle", "change.add[at.tokens] = back", "pass", ORDER),
+    Mutation("records.settlement.settle", "back > 0 and is_same_bucket", "back > 0", ANEW),
+    Mutation("records.settlement._give_back", "change.add[token_fields(name).tokens] = back", "pass", ORDER),
     Mutation("records.settlement._is_same_window", "return False", "pass", YESTERDAY),
     Mutation("records.settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation(
@@ -262,7 +262,7 @@ MUTATIONS = [
     ),
     Mutation("records.reshaping._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
-    Mutation("records.settlement.settle", "change.add[at.consumed] = amount", "pass", COUNTED),
+    Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling._plain_parts", "if not here:", "if not here or parts:", LEAK),
     # Changed limits.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.conformance.policies import alert_events
+from tests.conformance.alerts import alert_events
 from tests.support.acquiring import granted, take
 from tests.support.charges import create, draw, written
 from tests.support.deadlines import PATIENCE

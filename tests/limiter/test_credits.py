@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.alerts import alert_events
 from tests.conformance.credits import EXPIRIES, RATE, STILL, Play
 from tests.conformance.oracle import LAG_MS, Entry, Ledger
-from tests.conformance.policies import alert_events
 from tests.conformance.shards import split
 from tests.laws.toys import Distant, Hot, Toy, toys
 from tests.limiter.test_shards import begun, opened, still

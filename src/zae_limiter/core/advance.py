@@ -1,10 +1,10 @@
-"""Advances: tokens of a limit that a process has drawn before anybody has asked it for them.
+"""Advances: tokens of a limit that a process has drawn before its callers asked for them.
 
 A draw that met the level ``l`` at the instant ``T`` may take more than ``l``: token ``j`` of it is *decided as of* the
 first instant at which the bucket would have held it, that is ``T`` while ``j <= l``, else when the refill has made
 ``j - l``. From then on it may be granted without asking the store, for as long as it is kept. So the tokens that are
-decided by any instant are never more than those that an exact bucket would have given by then, whoever draws how much:
-``docs/adr/0020-prefetch.md`` has the proof.
+decided by any instant are never more than those that an exact bucket would have given by then, however much each
+process draws: ``docs/adr/0020-prefetch.md`` has the proof.
 """
 
 from __future__ import annotations

@@ -115,8 +115,9 @@ class InPlace:
                     drawn[CHANGES] += 1
             after.append(drawn)
         for bucket, drawn in zip(plan.buckets, after, strict=True):
-            images[bucket.pk] = bucket.seen.image = drawn
-            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            seen = bucket.seen
+            images[bucket.pk] = seen.image = drawn
+            seen.seen_ms, seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
     def _log_overdrafts(self, plan: DrawPlan, after: Sequence[Image], taken: Mapping[str, int], now_ms: int) -> None:
@@ -280,8 +281,9 @@ class InPlace:
             before.append(image)
             after.append(settled)
         for bucket, settled in zip(plan.buckets, after, strict=True):
-            images[bucket.pk] = bucket.seen.image = settled
-            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            seen = bucket.seen
+            images[bucket.pk] = seen.image = settled
+            seen.seen_ms, seen.refused = now_ms, False
             if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
                 self._store.note_return(bucket.level.key)
         if now_ms > plan.renew_ms:

@@ -49,9 +49,7 @@ def migrate(
     now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
     change, missing = _begin(image, max(now_ms, image[ANCHOR] + 1), now_ms), []
     anchor, put = change.put[ANCHOR], change.put
-    put["cascade"] = level.cascade
-    if level.parent_id is not None:
-        put["parent_id"] = level.parent_id
+    put |= {"cascade": level.cascade} | ({} if level.parent_id is None else {"parent_id": level.parent_id})
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
     slots.note_in(change)

@@ -125,31 +125,42 @@ def settle(
         change.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
     owes = False
     for name, amount in delta.items():
-        at, frame = token_fields(name), None if frames is None else frames.by_name.get(name)
+        frame = None if frames is None else frames.by_name.get(name)
         rule = stored_rule(image, name, level.shard) if frame is None else frame.rule
         if rule is None:
             _count_unknown(change, level, image, name, amount, instant_ms, is_same_bucket)
             continue
-        change.add[at.consumed] = amount
+        change.add[token_fields(name).consumed] = amount
         back = -amount - credit.get(name, 0)
         if amount > 0:
             owes = True
             _owe(change, level, image, name, rule, amount, instant_ms)
-        elif back <= 0 or not is_same_bucket:
-            continue
-        elif rule.calendar is None or _is_same_window(change, image, name, charge, instant_ms):
-            back = _value(change, image, name, rule, back, unused, instant_ms) if unused else back
-            if back:
-                change.add[at.tokens] = back
+        elif back > 0 and is_same_bucket:
+            _give_back(change, image, name, rule, back, charge, unused, instant_ms)
     if level.usage_days and HOUR_END in image and change.add:
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add)
-    if level.lifetime_ms or owes:
-        _set_expiry(change, level, image, now_ms, owes=owes)
-    else:
-        change.expires_ms = NEVER if TTL in image else None
+    _set_expiry(change, level, image, now_ms, owes=owes)
     return change
+
+
+def _give_back(
+    change: Change,
+    image: Image,
+    name: str,
+    rule: Rule,
+    amount: int,
+    charge: Charge,
+    unused: Sequence[UnusedAdvance],
+    instant_ms: int,
+) -> None:
+    """Add ``amount`` to the tokens of a limit, if those of the charge still count."""
+    if rule.calendar is not None and not _is_same_window(change, image, name, charge, instant_ms):
+        return
+    back = _value(change, image, name, rule, amount, unused, instant_ms) if unused else amount
+    if back:
+        change.add[token_fields(name).tokens] = back
 
 
 def _count_unknown(
@@ -217,6 +228,9 @@ def _is_same_window(change: Change, image: Image, name: str, charge: Charge, ins
 
 def _set_expiry(change: Change, level: Level, image: Image, now_ms: int, *, owes: bool) -> None:
     """Let a settlement put the expiry off, not before the bucket has repaid what it owes."""
+    if not level.lifetime_ms and not owes:
+        change.expires_ms = NEVER if TTL in image else None
+        return
     change.expires_ms = now_ms + level.lifetime_ms
     if owes:
         keep_in_debt(level, image, change)

@@ -44,7 +44,7 @@ class PrefetchedBatch:
         return now_ms > self.until_ms or not any(self.left.values())
 
     def rest(self, left: Mapping[str, int]) -> dict[str, Advance]:
-        """Return the last tokens of each advance, of which so many are ``left``."""
+        """Return the last tokens of each advance: what is ``left`` of its limit."""
         return {name: self.advances[name].last(size) for name, size in left.items() if size}
 
     def grantable(self, now_ms: int) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The tokens that this process has prefetched of one bucket, and the corrections that wait for its next write.
 
 Callers take from the tokens without asking the store. Every write that draws more of them also settles what has become
-of the ones before: what nobody has taken goes back, and what leases have used more or less than they took is corrected.
+of the ones before: unused tokens go back, and what leases have used more or less than they took is corrected.
 One write at a time does so. Tokens and corrections of a bucket are shared by all threads and event loops.
 """
 
@@ -68,7 +68,7 @@ class Taken:
             self.bucket.put_back(self.pieces)
 
     def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
-        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had as well."""
         batch, _, left = self.pieces[-1]
         rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
         balances = _add_rests(read_level([(batch.level, batch.image)], now_ms).balances, rests)
@@ -80,7 +80,7 @@ class Taken:
 def _add_rests(
     balances: Mapping[str, tuple[Balance, ...]], rests: Iterable[Mapping[str, Advance]]
 ) -> dict[str, tuple[Balance, ...]]:
-    """Return balances with tokens that are held besides."""
+    """Return balances with the tokens that are held as well."""
     found = dict(balances)
     for name, (first, *others) in balances.items():
         held = tuple([rest[name] for rest in rests if name in rest])

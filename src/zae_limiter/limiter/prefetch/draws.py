@@ -98,7 +98,7 @@ class DrawEngine(Engine):
     def _draft(
         self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge
     ) -> Draft | Lack:
-        """Choose who is served by the next write, and what it draws and settles besides.
+        """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `Outdated` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing in other
         places.
@@ -191,7 +191,7 @@ def _choose_charges(
     image: Image | None,
     now_ms: int,
 ) -> list[PendingCharge[Grant]]:
-    """Return the charges that can be served, in order: from what is ``ready``, and from what the bucket has besides."""
+    """Return the charges that can be served, in order: from what is ``ready`` and from the bucket."""
     names, least = level.token_limits.keys(), level.least(image)
     balances = records.reading([(level, image)], now_ms).balances
     spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}

@@ -1,4 +1,4 @@
-"""The prefetched buckets of one limiter, and their upkeep: returning in time what nobody has taken."""
+"""The prefetched buckets of one limiter, and their upkeep: unused tokens go back in time."""
 
 from __future__ import annotations
 
