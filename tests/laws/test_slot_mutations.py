@@ -16,16 +16,22 @@ CALLS = "slots.calls"
 CHANGED = "slots.changed_live"
 FLOORS = "slots.floors_and_soft_limits"
 LEVELS = "slots.hierarchies"
+CLOCKS = "slots.clocks_that_are_off"
 HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)"
 
 MUTATIONS = [
     # Which slots are free.
-    Mutation("core.slots.SlotLimit._bound", "if most - above >= bound", "if True", CHANGED),
-    Mutation("core.slots.SlotLimit._bound", "max(0, bound)", "bound + 1", AT_MOST),
-    Mutation("core.slots.SlotLimit.find_free", "self.slots - self.least", "self.slots", FLOORS),
-    Mutation("core.slots.SlotLimit.find_beyond", "2 * self.slots + _MORE_SOFT", "self.slots", FLOORS),
-    Mutation("records.slots.find_taken", "until_ms > now_ms", "until_ms >= now_ms", PROMISE),
-    Mutation("records.slots.find_taken", "until_ms > now_ms", "True", PROMISE),
+    Mutation("core.slots._bound", "if most - above >= bound", "if True", CHANGED),
+    Mutation("core.slots._bound", "max(0, bound)", "bound + 1", CHANGED),
+    Mutation("core.slots._bound", "limit.slots - limit.least", "limit.slots", FLOORS),
+    Mutation("core.slots.Slots.find_beyond", "2 * limit.slots + _MORE_SOFT", "limit.slots", FLOORS),
+    Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms < now_ms", PROMISE),
+    Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms >= 0", PROMISE),
+    Mutation("core.slots.Slots.count", "bisect_right(self.ends, now_ms)", "0", CLOCKS),
+    # Following the writes of this process.
+    Mutation("records.slot_table.SlotTable.follow", "gone.append(number)", "pass", TOKENS, "memory"),
+    Mutation("records.slot_table.SlotTable.follow", "put[number] = until_ms", "pass", FLOORS, "memory"),
+    Mutation("core.slots.Slots._carry", "del free[bisect_left(free, number)]", "pass", CALLS, "memory"),
     # Taking.
     Mutation(
         "records.slots.SlotChanges.take",

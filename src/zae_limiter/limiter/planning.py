@@ -17,7 +17,7 @@ from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import Taker, taken_slots, with_taken
+from ..records.slots import NO_PREFERENCE, Taker, taken_slots, with_taken
 from ..records.watching import watch
 from ..runtime.serials import serials
 
@@ -172,7 +172,7 @@ def plan_part(
     else:
         write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
     if write is not None and takers:
-        write = with_taken(level, image, write, takers, now_ms, grants)
+        write = with_taken(level, image, seen.slots_of(image), write, takers, now_ms, grants)
     if write is None:
         return None
     write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
@@ -186,8 +186,8 @@ def plan_part(
 
 def _prefer(takers: tuple[Taker, ...], shard: LevelShard, now_ms: int) -> tuple[Taker, ...]:
     """Return takers with the slots of a shard that they take before others."""
-    preferred = shard.seen.preferred_slots(now_ms, shard.level.shard)
-    return tuple([taker._replace(preferred=preferred) for taker in takers]) if preferred else takers
+    preferred = shard.seen.preferred_slots(now_ms)
+    return takers if preferred is NO_PREFERENCE else tuple([taker._replace(preferred=preferred) for taker in takers])
 
 
 def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:

@@ -132,7 +132,8 @@ class SettlementPart(NamedTuple):
         changes = self.changes if self.delta else 0
         made = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
         if self.slots:
-            made = made._replace(write=with_freed(level, image, made.write, self.slots, now_ms, self.changes))
+            table = self.shard.seen.slots_of(image)
+            made = made._replace(write=with_freed(level, image, table, made.write, self.slots, now_ms, self.changes))
         if not level.token_limits.watched:
             return made
         write, alerts = watch(level, image, made.write, now_ms)
@@ -226,7 +227,7 @@ class Settling:
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
-            part.shard.show(image, now_ms)
+            part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
                 part.end_slots()
             if part.shard.level.may_overdraw:

@@ -15,7 +15,8 @@ from .charging import REACH, is_expiring
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, TokenLimit, attribute
 from .lots import held_lots, lots_of
 from .parked import first_level, park
-from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
+from .slot_table import SLOTS
+from .slots import SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,24 +20,31 @@ one (`shorten_slots`). A holder that lives renews it before that is over.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.bucket import MILLI
 from ..core.slots import SlotOwner, in_shard
 from .algebra import MISSING_OR_AT_MOST, Write
-from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, SHARDS, attribute
+from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
+from .slot_table import (
+    FENCE_PREFIX,
+    ROWS,
+    SLOTS,
+    UNTIL_PREFIX,
+    SlotTable,
+    parse_fence,
+    slot_attributes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from ..core.slots import SlotLimit
+    from ..core.slots import SlotLimit, Slots
     from .algebra import Guards, Image
     from .level import Level
 
-SLOTS = "sl"
-UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
 _TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
 _SLOT_FIELDS = ("tl", "tn", "pk", "pt")
 """The fields that only limits of tokens have, and only those of slots."""
@@ -45,33 +52,57 @@ MOST_FREED = 64
 """How many slots one write frees at most: stores bound what a write can say."""
 MOST_TAKEN = 50
 """How many slots one write takes at most, for the same reason."""
-_FAR = 2**62
+
+
+class PreferredSlots(NamedTuple):
+    """Which slots of a bucket a process takes before others, so that processes rarely want the same at the same time.
+
+    ``freed`` are slots by limit and number that it has freed lately, the last one at the end; then those that were free
+    ``before`` as well, if that is given: nobody is about to take these again.
+    """
+
+    freed: tuple[tuple[str, int], ...] = ()
+    before: SlotTable | None = None
+
+    def choose(self, limit_name: str, free: list[int], now_ms: int) -> int | None:
+        """Return the place of the best one among the numbers that are free; None if there is none of these."""
+        for name, number in reversed(self.freed):
+            if name == limit_name and (place := find_place(free, number)) is not None:
+                return place
+        if self.before is not None:
+            earlier, places = self.before.of(limit_name), reversed(range(len(free)))
+            return next((place for place in places if not earlier.is_taken(free[place], now_ms)), None)
+        return None
+
+
+NO_PREFERENCE = PreferredSlots()
+
+
+def find_place(free: Sequence[int], number: int) -> int | None:
+    """Return the place of a number among those that are free, which are in ascending order; None if it is not there."""
+    place = bisect_left(free, number)
+    return place if place < len(free) and free[place] == number else None
 
 
 class Taker(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
     ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has,
-    ``order`` a number that is greater than those of all earlier takers of this host.
-    ``preferred`` are slots by limit and number that it takes before others, the best at the end: so processes that are
-    busy at the same time rarely want the same.
+    ``order`` a number that is greater than those of all earlier takers of this host, ``preferred`` says which slots it
+    takes before others.
     """
 
     cost: Mapping[str, int]
     holder: str = ""
     chance: int = 0
     salt: str = ""
-    preferred: tuple[tuple[str, int], ...] = ()
+    preferred: PreferredSlots = NO_PREFERENCE
     order: int = 0
 
-    def choose(self, limit_name: str, free: list[int]) -> int:
+    def choose(self, limit_name: str, free: list[int], now_ms: int) -> int:
         """Take a number out of those that are free: the one that is preferred most, else any."""
-        there = {number for name, number in self.preferred if name == limit_name}.intersection(free)
-        for name, number in reversed(self.preferred) if there else ():
-            if name == limit_name and number in there:
-                free.remove(number)
-                return number
-        return free.pop(self.chance % len(free))
+        place = None if self.preferred is NO_PREFERENCE else self.preferred.choose(limit_name, free, now_ms)
+        return free.pop(self.chance % len(free) if place is None else place)
 
     def fence(self, now_ms: int, ttl_ms: int) -> str:
         """Return the fence of what it takes at ``now_ms``."""
@@ -139,91 +170,17 @@ class TakenSlot:
         return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
 
 
-def parse_fence(fence: str) -> tuple[int, int, str]:
-    """Return since when a slot is held, its place among those of this millisecond, and the name of its holder.
-
-    Raise ValueError if it is not a fence.
-    """
-    since, _, rest = fence.partition(".")
-    random, _, holder = rest.partition(".")
-    order, known, _ = random.partition("-")
-    return int(since, 16), int(order, 16) if known else 0, holder
-
-
-@lru_cache(maxsize=2**12)
-def _find_ttl(fence: str) -> int:
-    """Return the time to live of a slot in ms; one of an earlier version does not say, and has any."""
-    _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
-    return int(ttl, 16) if known else _FAR
-
-
-def find_ahead(image: Image, now_ms: int) -> dict[str, int]:
-    """Return the slots that were taken before the clock was set back, each with the instant to shorten it to."""
-    found: dict[str, int] = {}
-    for _, _, attr in slot_attributes(image) if SLOTS in image else ():
-        ttl_ms = _find_ttl(image[FENCE_PREFIX + attr[2:]])
-        if image[attr] > now_ms + 2 * ttl_ms:
-            found[attr] = now_ms + ttl_ms
-    return found
-
-
 def shorten_slots(image: Image, now_ms: int) -> SlotChanges:
     """Return what shortens slots that were taken before the clock was set back, a bounded number of them."""
-    found = dict(list(find_ahead(image, now_ms).items())[:MOST_FREED])
+    found = dict(list(SlotTable.parse(image).find_ahead(image, now_ms).items())[:MOST_FREED])
     return SlotChanges(tuple([(attr, "=", image[attr]) for attr in found]), found, {})
-
-
-@lru_cache(maxsize=2**16)
-def _parse_attribute(attr: str) -> tuple[str, int] | None:
-    """Return the limit and the number of a slot by the attribute of its instant; None for any other attribute."""
-    if not attr.startswith(UNTIL_PREFIX):
-        return None
-    limit_name, _, number = attr[2:].rpartition("_")
-    return limit_name, int(number)
-
-
-def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
-    """Iterate over the slots in a bucket: limit, number, and the attribute of the instant."""
-    for attr in image:
-        if (slot := _parse_attribute(attr)) is not None:
-            yield *slot, attr
-
-
-def find_damage(image: Image) -> list[str]:
-    """Return the attributes of slots whose values are not sound, with these; a slot without a fence is none."""
-    wrong = [f"{attr}={image[attr]!r}" for attr in image if not _is_sound(attr, image[attr])]
-    fences = (FENCE_PREFIX + attr[2:] for attr in image if attr.startswith(UNTIL_PREFIX))
-    return wrong + [f"{fence}=None" for fence in fences if fence not in image]
-
-
-def _is_sound(attr: str, value: object) -> bool:
-    try:
-        if attr.startswith(UNTIL_PREFIX):
-            return type(value) is int and 0 <= value < _FAR and int(attr.rpartition("_")[2]) >= 0
-        return not attr.startswith(FENCE_PREFIX) or (isinstance(value, str) and parse_fence(value)[0] >= 0)
-    except ValueError:
-        return False
 
 
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
     """Return by limit the slots that are taken at ``now_ms``, and until when; as `shorten_slots` leaves them."""
-    ahead = {} if image is None else find_ahead(image, now_ms)
-    found: dict[str, dict[int, int]] = {}
-    for attr, until_ms in image.items() if image is not None and SLOTS in image else ():
-        if (slot := _parse_attribute(attr)) is not None and until_ms > now_ms:
-            found.setdefault(slot[0], {})[slot[1]] = min(until_ms, ahead.get(attr, _FAR))
-    return found
-
-
-def find_idle_slots(before: Image, image: Image, now_ms: int, shard: int) -> list[tuple[str, int]]:
-    """Return the slots of a shard, by limit and number, that are free in ``image`` and were so ``before``."""
-    early, late = (find_taken(each, now_ms) for each in (before, image))
-    found = []
-    for name in concurrency_limits(tuple(image)):
-        taken, count = {*early.get(name, ()), *late.get(name, ())}, image.get(SHARDS, 1)
-        numbers = range(count - 1 - shard, image[attribute(name, "cp")] // MILLI, count)
-        found += [(name, number) for number in numbers if number not in taken]
-    return found
+    if image is None or SLOTS not in image:
+        return {}
+    return {name: slots.taken(now_ms) for name, slots in SlotTable.parse(image).shorten(image, now_ms).limits.items()}
 
 
 def count_slots(image: Image) -> int:
@@ -233,12 +190,12 @@ def count_slots(image: Image) -> int:
 
 def last_until(image: Image) -> int:
     """Return the instant from which no slot of a bucket is taken; 0 if none is."""
-    return max((image[attr] for _, _, attr in slot_attributes(image)), default=0) if SLOTS in image else 0
+    return max([image[attr] for attr in image if attr.startswith(UNTIL_PREFIX)], default=0) if SLOTS in image else 0
 
 
 def without_slots(image: Image) -> tuple[str, ...]:
     """Return the attributes of a bucket but for those of its slots."""
-    return tuple([attr for attr in image if not attr.startswith((UNTIL_PREFIX, FENCE_PREFIX))])
+    return tuple([attr for attr in image if not attr.startswith(ROWS)])
 
 
 def concurrency_limits(attrs: Sequence[str]) -> set[str]:
@@ -279,7 +236,7 @@ def free_slots(image: Image, names: Collection[str], fences: Collection[str] | N
     Guarded by nobody else having taken them meanwhile. ``fences`` are those of the slots that may be freed; None for
     all.
     """
-    found = [attr for name, _, attr in slot_attributes(image) if name in names] if SLOTS in image else []
+    found = [attr for name, _, attr in slot_attributes(image) if name in names]
     pairs = [(attr, FENCE_PREFIX + attr[2:]) for attr in found]
     held = [pair for pair in pairs if fences is None or image[pair[1]] in fences]
     guards = tuple([(fence, "=", image[fence]) for _, fence in held[:MOST_FREED]])
@@ -321,7 +278,9 @@ class FreedSlots(NamedTuple):
     rest: tuple[str, ...]
 
 
-def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int) -> SlotChanges | None:
+def take_slots(
+    level: Level, image: Image | None, slots: SlotTable, takers: Sequence[Taker], now_ms: int
+) -> SlotChanges | None:
     """Return what takes the slots of those who are served by a write to a bucket last seen as ``image``.
 
     None if there are too few. Where a limit was lowered, slots above it that have expired are taken away: a holder that
@@ -329,22 +288,21 @@ def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_m
     guarded by nobody having taken one since.
     """
     changes = SlotChanges((), {}, {})
-    taken = find_taken(image, now_ms)
     for name, limit in level.slot_limits_of(image).items():
         wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
         if not wanted:
             continue
-        held, total = taken.get(name, {}), sum(count for _, count in wanted)
-        free = limit.find_free(held)
+        held, total = slots.of(name), sum(count for _, count in wanted)
+        free = held.find_free(limit, now_ms)
         beyond = total - len(free)
         if beyond > 0 and not limit.soft:
             return None
         if beyond > 0:
-            free += limit.find_beyond(held)
+            free += held.find_beyond(limit, now_ms)
             changes.add[attribute(name, "ov")] = beyond * MILLI
         for taker, count in wanted:
             for _ in range(min(count, len(free))):
-                changes = changes.take(name, taker.choose(name, free), taker, now_ms, limit.ttl_ms)
+                changes = changes.take(name, taker.choose(name, free, now_ms), taker, now_ms, limit.ttl_ms)
         changes.add[attribute(name, "tn")] = total
         if image is not None:
             changes = changes.merge(_drop_above(limit, image, held, now_ms))
@@ -354,13 +312,13 @@ def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_m
 
 
 def with_taken(
-    level: Level, image: Image, write: Write, takers: Sequence[Taker], now_ms: int, changes: int
+    level: Level, image: Image, slots: SlotTable, write: Write, takers: Sequence[Taker], now_ms: int, changes: int
 ) -> Write | None:
     """Return a write that takes tokens, also taking slots for the ``takers``; None if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
-    taken = take_slots(level, image, takers, now_ms)
+    taken = take_slots(level, image, slots, takers, now_ms)
     if taken is None:
         return None
     if not write.add and taken.add:
@@ -369,14 +327,13 @@ def with_taken(
     return taken.applied_to(write)
 
 
-def _drop_above(limit: SlotLimit, image: Image, held: Collection[int], now_ms: int) -> SlotChanges:
+def _drop_above(limit: SlotLimit, image: Image, held: Slots, now_ms: int) -> SlotChanges:
     """Return what takes away slots that have expired and are above those that can be taken: they count as free."""
-    slots = [(number, attr) for name, number, attr in slot_attributes(image) if name == limit.name]
-    expired = [(number, attr) for number, attr in slots if image[attr] <= now_ms]
-    return _drop_slots(image, [attr for number, attr in expired if limit.is_above(number, held)][:MOST_FREED])
+    numbers = held.find_expired_above(limit, now_ms)[:MOST_FREED]
+    return _drop_slots(image, [f"{UNTIL_PREFIX}{limit.name}_{number}" for number in numbers])
 
 
-def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
+def note_peaks(image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
     """Note in what a write puts that more were in flight in the open hour than the bucket says by now.
 
     That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
@@ -386,7 +343,7 @@ def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[
     """
     if HOUR_END not in image:
         return ()
-    most = {name: len(taken) for name, taken in find_taken(image, now_ms).items()}
+    most = {name: taken.count(now_ms) for name, taken in table.limits.items()}
     for slot in slots:
         if slot.since_ms >= image[HOUR_END] - HOUR_MS:
             most[slot.limit_name] = max(slot.in_flight, most.get(slot.limit_name, 0))
@@ -413,7 +370,9 @@ def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
     return tuple(found)
 
 
-def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
+def release_slots(
+    image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True
+) -> SlotChanges:
     """Return what frees slots in a bucket last seen as ``image``, which may be older than the slots.
 
     The guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
@@ -428,29 +387,29 @@ def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, coun
             _count_time(image, slot, until_ms, now_ms, add)
     put: dict[str, int] = {}
     if slots:
-        guards += note_peaks(image, slots, now_ms, put)
+        guards += note_peaks(image, table, slots, now_ms, put)
     remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
     return SlotChanges(guards, put, add, remove)
 
 
 def with_freed(
-    level: Level, image: Image, write: Write, slots: Sequence[TakenSlot], now_ms: int, changes: int
+    level: Level, image: Image, table: SlotTable, write: Write, slots: Sequence[TakenSlot], now_ms: int, changes: int
 ) -> Write:
     """Return a write that settles tokens, also freeing slots. ``changes`` is what it counts for, as of `settle`."""
-    freed = release_slots(image, slots, now_ms, counts=changes > 0)
+    freed = release_slots(image, table, slots, now_ms, counts=changes > 0)
     if level.usage_days and HOUR_END in image and freed.add:
         freed.add[CHANGES] = changes
     return freed.applied_to(write)
 
 
-def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
+def renew_slots(image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
     """Return what holds slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
     add: dict[str, int] = {}
     for slot in slots:
         _count_time(image, slot, image[slot.until_attr], now_ms, add)
     guards = tuple([(attr, "=", image[attr]) for slot in slots for attr in (slot.fence_attr, slot.until_attr)])
     put = {slot.until_attr: slot.renewed_until(now_ms) for slot in slots}
-    return SlotChanges(guards + note_peaks(image, slots, now_ms, put), put, add)
+    return SlotChanges(guards + note_peaks(image, table, slots, now_ms, put), put, add)
 
 
 def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: dict[str, int]) -> None:
@@ -465,7 +424,7 @@ def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: 
 
 def drop_expired_slots(image: Image, now_ms: int) -> SlotChanges:
     """Return what takes away slots that nobody holds any more, a bounded number of them."""
-    found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
+    found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms]
     return _drop_slots(image, found[:MOST_FREED])
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, apply_write, expiry_seconds, holds
-from ...records.slots import FENCE_PREFIX, SLOTS, UNTIL_PREFIX
+from ...records.slot_table import FENCE_PREFIX, ROWS, SLOTS
 from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
@@ -37,8 +37,7 @@ FULL_COMMITS = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
 MOST_ROWS = 64
 """Maximum number of rows that a swap names; one that changes more sends all rows."""
-_ROW = (UNTIL_PREFIX, FENCE_PREFIX)
-_ROW_BYTES = tuple([prefix.encode() for prefix in _ROW])
+_ROW_BYTES = tuple([prefix.encode() for prefix in ROWS])
 
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -230,7 +229,7 @@ def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Ima
 def _name_rows(write: Write) -> frozenset[str]:
     """Return the rows that a write changes or has guards on."""
     attrs = (*write.put, *write.remove, *[attr for attr, _, _ in write.guards])
-    return frozenset([attr for attr in attrs if attr.startswith(_ROW)])
+    return frozenset([attr for attr in attrs if attr.startswith(ROWS)])
 
 
 def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | None) -> bool:
@@ -251,7 +250,7 @@ def _swap_rows(
     written as this client writes it.
     """
     if seen.mixed is not None or len(named) > MOST_ROWS:
-        after.rows = _spell(after, [attr for attr in after if attr.startswith(_ROW)])
+        after.rows = _spell(after, [attr for attr in after if attr.startswith(ROWS)])
         if seen.mixed is None:
             return seen.text, kept, tail + after.rows, _NO_ROWS
         return seen.mixed, _KEEP_NOTHING, after.text, _NO_ROWS
