@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH := .venv-bench
+CLIENTS := $(addsuffix /.ready,$(addprefix $(BENCH)-redis/,7 7-hiredis 8 8-hiredis))
 REFERENCE := .venv-bench-reference
 OLD := $(addprefix .venv-old/,0.1.0 0.5.0 0.8.1 0.10.3 0.14.0)
 DOCS := .venv-docs
@@ -59,7 +60,8 @@ types: $(VENV)/.dev
 layers: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest tests/test_architecture.py
 
-bench: $(BENCH)/.ready $(REFERENCE)/.ready $(AWS)/.ready
+# Some rivals need a newer Python, which is looked for, or named: make bench PYTHON312=/usr/bin/python3.12
+bench: $(BENCH)/.ready $(REFERENCE)/.ready $(AWS)/.ready $(CLIENTS)
 	$(BENCH)/bin/python -m bench
 
 plots: $(BENCH)/.ready
@@ -97,6 +99,16 @@ $(BENCH)/.ready: pyproject.toml bench/requirements.txt
 	$(BENCH)/bin/$(PIP) -e ".[dynamodb,redis,local]" -r bench/requirements.txt
 	touch $@
 
+# Other versions of redis-py come before that of the benchmark's environment.
+$(BENCH)-redis/7/.ready: PACKAGES := "redis==7.*"
+$(BENCH)-redis/7-hiredis/.ready: PACKAGES := "redis==7.*" hiredis
+$(BENCH)-redis/8/.ready: PACKAGES := "redis==8.*"
+$(BENCH)-redis/8-hiredis/.ready: PACKAGES := "redis==8.*" hiredis
+$(CLIENTS): $(BENCH)/.ready
+	rm -rf $(@D)
+	$(BENCH)/bin/$(PIP) --target $(@D) $(PACKAGES)
+	touch $@
+
 $(REFERENCE)/.ready: bench/reference.txt
 	$(PYTHON) -m venv $(REFERENCE)
 	$(REFERENCE)/bin/$(PIP) -r bench/reference.txt
@@ -114,7 +126,7 @@ $(DOCS)/.ready: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(REFERENCE) .venv-old $(DOCS) $(RELEASE) $(INFRA) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-py3* $(AWS) $(BENCH) $(BENCH)-* $(REFERENCE) .venv-old $(DOCS) $(RELEASE) $(INFRA) site dist htmlcov .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: coverage types-public release-check
 

@@ -1,22 +1,32 @@
-"""``make bench``: measures everything beside everybody, prints the page and writes it with its plots."""
+"""``make bench``: measures everything beside everybody, prints the page and writes it with its plots.
+
+``python -m bench llm growth`` measures these sections anew and keeps the others as they are.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import calls, flood, imports, measuring, prefetch
+from bench import calls, flood, growth, imports, measuring, prefetch, redis_clients
 from bench.dynamodb import beside
+from bench.llm import measure as llm
 from bench.machine import machine, rivals
 from bench.report.__main__ import RESULTS, written
 from bench.report.page import page
+from bench.reserving import measure as reserving
 from bench.web import overhead
 
 SECTIONS: dict[str, Callable[[], Any]] = {
     "machine": machine,
     "rivals": rivals,
+    "llm": llm.measure,
+    "reserving": reserving.measure,
+    "redis_clients": redis_clients.measure,
+    "growth": growth.measure,
     "memory": measuring.in_memory,
     "redis": measuring.on_redis,
     "dynamodb": beside.measure,
@@ -28,17 +38,18 @@ SECTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-def main() -> None:
-    """Measure, write, print."""
-    results = {}
-    for name, section in SECTIONS.items():
+def main(names: Sequence[str]) -> None:
+    """Measure all sections or those that are named, write, print."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if names else {}
+    for name in names or SECTIONS:
         started = time.monotonic()
-        results[name] = section()
+        results[name] = SECTIONS[name]()
         print(f"{name}: measured in {time.monotonic() - started:.0f} s", flush=True)
+    results = {name: results[name] for name in SECTIONS if name in results}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     written(results)
     print(f"\n{page(results)}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

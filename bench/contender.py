@@ -12,7 +12,7 @@ import time
 
 from bench.demands import COST, DEMANDS, KEY, Demand
 from bench.hammering import Log, hammer, hammer_async
-from bench.rivals import RIVALS
+from bench.rivals import RESERVING, RIVALS
 from bench.rivals.port import Rival
 
 
@@ -50,7 +50,7 @@ async def waiting(rival: Rival, url: str, demand: Demand) -> Log:
 
 def main(name: str, mode: str, url: str, demand: str) -> None:
     """Take part once."""
-    rival, wanted = RIVALS[name], DEMANDS[demand]
+    rival, wanted = (RIVALS | RESERVING)[name], DEMANDS[demand]
     log = asyncio.run(waiting(rival, url, wanted)) if mode == "async" else blocking(rival, url, wanted)
     print(json.dumps(log))
 

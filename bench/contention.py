@@ -17,6 +17,8 @@ from bench.talking import Partner
 THREADS, PROCESSES = 8, 4
 TRIES = 5
 SOON_NS = 50_000_000
+WAITED_NS = 20_000_000
+"""A grant is late if it took longer than that."""
 
 
 def of_threads(rival: Rival, demand: Demand, number: int = THREADS) -> Verdict:
@@ -42,8 +44,11 @@ def _of_threads(rival: Rival, demand: Demand, number: int) -> Verdict:
 
 
 def of_processes(rival: Rival, mode: str, url: str, demand: Demand, number: int = PROCESSES) -> Verdict:
-    """Processes that share a store."""
+    """Processes that share a store. If a rival has callers wait instead, its late grants count as refusals as well."""
     log, start_ns, until_ns = run(rival, mode, url, demand, number)
+    if rival.waits:
+        late = sum(grant.answered_ns - grant.asked_ns > WAITED_NS for grant in log.grants)
+        log = Log([grant for grant in log.grants if grant.answered_ns <= until_ns], late)
     return verdict(log, demand.bound, start_ns, until_ns)
 
 

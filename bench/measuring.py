@@ -10,8 +10,8 @@ from tests.support.redis.server import Server
 from bench import contention, loss, redis_meter
 from bench.demands import DEMANDS
 from bench.rivals import RIVALS
-from bench.sides import Side, at_work
-from bench.timing import Round, in_turn, typical
+from bench.sides import at_work
+from bench.timing import Round, Side, in_turn, typical
 from bench.works import WORKS, Work
 
 

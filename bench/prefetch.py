@@ -11,6 +11,7 @@ import os
 import random
 import sys
 from contextlib import ExitStack, closing
+from itertools import count
 from typing import Any, NamedTuple
 
 from tests.support.aws import engine
@@ -64,13 +65,16 @@ def measure(rounds: int = ROUNDS, warm_s: float = WARM_S, seconds: float = MEASU
         return {mode: _in_turn(places, mode, rounds, warm_s, seconds) for mode in MODES}
 
 
-def make_table() -> str:
-    """Make a table in the local engine, which ends with this process. Return its URL."""
-    definition = table_definition(f"hot-{os.getpid()}")
+_TABLES = count()
+
+
+def make_table(endpoint: str | None = None) -> str:
+    """Make a table in the local engine, which ends with this process. Return its URL, at that endpoint if given."""
+    definition = table_definition(f"hot-{os.getpid()}-{next(_TABLES)}")
     name = definition.pop("TableName")
     with closing(Plain(engine.endpoint())) as direct:
         direct.create(name, **definition)
-    return f"dynamodb://{name}?region={engine.region()}&endpoint_url={engine.endpoint()}"
+    return f"dynamodb://{name}?region={engine.region()}&endpoint_url={endpoint or engine.endpoint()}"
 
 
 def _in_turn(places: Places, mode: str, rounds: int, warm_s: float, seconds: float) -> dict[str, dict[str, float]]:

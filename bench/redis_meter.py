@@ -8,7 +8,7 @@ import redis
 from tests.support.redis.server import Server
 
 if TYPE_CHECKING:
-    from bench.sides import Side
+    from bench.timing import Side
 
 MONITORED, COUNTED = 96, 480
 END = "end of the count"

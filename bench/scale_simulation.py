@@ -17,8 +17,8 @@ from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 
 from bench.scale_formula import ONE_WAY_MS, RECORD_WRITES, USED, Calls, Traffic
 from zae_limiter import Limit, RateLimiter, Repository
-from zae_limiter.limiter import prefetching
-from zae_limiter.limiter.refilling import FEWEST
+from zae_limiter.limiter.prefetch import prefetcher
+from zae_limiter.limiter.prefetch.demand import FEWEST
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
 from zae_limiter.runtime.housekeeper import Chore
 from zae_limiter.stores.memory import MemoryStore
@@ -222,7 +222,7 @@ class Chores:
 def simulate_limiter(traffic: Traffic, processes: int, seconds: float, seed: int = 1) -> Calls:
     """Return the calls of the real limiter, in some of the processes."""
     random.seed(seed)
-    with patch.object(prefetching, "HOUSEKEEPER", Chores()):
+    with patch.object(prefetcher, "HOUSEKEEPER", Chores()):
         return run_virtually(_run_limiters(traffic, processes, seconds, random.Random(seed)))
 
 

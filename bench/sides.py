@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import TypeAlias
 
 from bench.rivals import RIVALS
 from bench.rivals.port import AsyncTaker, Rival, Taker
+from bench.timing import Side
 from bench.works import Work
-
-Side: TypeAlias = Callable[[int], int]
-"""Makes so many decisions; how many were granted."""
 
 
 @contextmanager
-def at_work(work: Work, mode: str, url: str) -> Iterator[dict[str, Side]]:
+def at_work(work: Work, mode: str, url: str, rivals: Mapping[str, Rival] = RIVALS) -> Iterator[dict[str, Side]]:
     """Every rival on a store, in one mode; each has done the work already."""
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         sides: dict[str, Side] = {}
-        for name, rival in RIVALS.items():
+        for name, rival in rivals.items():
             opened = _async(rival, work, url, runner) if mode == "async" else _blocking(rival, work, url)
             sides[name] = stack.enter_context(opened)
             sides[name](work.warm_up)

@@ -38,10 +38,14 @@ class Partner:
         self.tell(words)
         return self.hear()
 
+    def kill(self) -> None:
+        """End it at once, whatever it is doing."""
+        self._process.kill()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
         if kind is not None:
-            self._process.kill()
+            self.kill()
         self._process.communicate()

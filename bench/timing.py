@@ -6,7 +6,10 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+Side: TypeAlias = Callable[[int], int]
+"""Makes so many decisions; how many were granted."""
 
 
 class Round(NamedTuple):
@@ -18,7 +21,7 @@ class Round(NamedTuple):
     answer: int
 
 
-def in_turn(sides: Mapping[str, Callable[[int], int]], calls: int, rounds: int) -> dict[str, list[Round]]:
+def in_turn(sides: Mapping[str, Side], calls: int, rounds: int) -> dict[str, list[Round]]:
     """Rounds by side, in an order that changes: nobody always follows the same one."""
     found: dict[str, list[Round]] = {name: [] for name in sides}
     chance = random.Random(0)
@@ -28,7 +31,7 @@ def in_turn(sides: Mapping[str, Callable[[int], int]], calls: int, rounds: int) 
     return found
 
 
-def _round(side: Callable[[int], int], calls: int) -> Round:
+def _round(side: Side, calls: int) -> Round:
     wall, cpu = time.perf_counter_ns(), time.process_time_ns()
     answer = side(calls)
     cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall

@@ -38,6 +38,7 @@ SOURCE = str(Path(zae_limiter.__file__).parent) + os.sep
 RESOURCE = "gpt-4"
 CAPACITY = 100_000
 """Of a day: so much that nothing is refused, and so slow that a bucket which was used does not fill up again."""
+SLOTS = 100
 WARM_UP, ROUNDS = 8, 5
 COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 
@@ -100,7 +101,10 @@ def _depth(frame: FrameType) -> int:
 
 
 class Scenario(NamedTuple):
-    """An acquire worth following: where, in which mode, of how many limits and levels, and what came before it."""
+    """An acquire worth following: where, in which mode, of how many limits and levels, and what came before it.
+
+    Without a limit of tokens, it takes a slot.
+    """
 
     store: str
     mode: str
@@ -123,6 +127,7 @@ SCENARIOS = (
     *(Scenario("memory", mode, "refused") for mode in MODES),
     *(Scenario("memory", mode, end, 2) for end in ("settled", "failed") for mode in MODES),
     Scenario("memory", "blocking", "settled", 2, depth=3),
+    Scenario("memory", "blocking", "slot taken and released", limits=0),
     Scenario("memory", "blocking", "cold"),
     Scenario("sqlite", "blocking", "steady"),
     Scenario("sqlite", "blocking", "settled", 2),
@@ -130,12 +135,37 @@ SCENARIOS = (
     *(Scenario("redis", mode, "race that ends in a refusal") for mode in MODES),
     *(Scenario("redis", mode, end, 2) for end in ("settled", "failed") for mode in MODES),
     Scenario("redis", "blocking", "settled", 2, depth=3),
+    *(Scenario("redis", mode, "slot taken and released", limits=0) for mode in MODES),
     Scenario("redis", "blocking", "cold"),
     Scenario("dynamodb", "blocking", "steady"),
     Scenario("dynamodb", "blocking", "settled", 2),
     Scenario("dynamodb", "blocking", "cold"),
     *(Scenario("dynamodb", "blocking", "race that ends in a refusal", depth=depth) for depth in (1, 2)),
 )
+
+
+class Bar(NamedTuple):
+    """The most that a scenario should take."""
+
+    calls: int
+    files: int | None = None
+
+    def judge(self, trace: Trace) -> str:
+        """Return the bar in words, and whether it is exceeded."""
+        counts = trace.counts()
+        words = f"{self.calls} calls" + (f" in {self.files} files" if self.files else "")
+        exceeds = int(counts["calls"]) > self.calls or int(counts["files"]) > (self.files or sys.maxsize)
+        return f"{words}: exceeded" if exceeds else words
+
+
+BARS = {
+    **{Scenario("memory", mode, "steady", limits).name: Bar(9, 18) for limits in (1, 2) for mode in MODES},
+    **{Scenario("memory", mode, "settled", 2).name: Bar(40) for mode in MODES},
+    **{Scenario(store, "blocking", "slot taken and released", 0).name: Bar(165) for store in ("memory", "redis")},
+    Scenario("redis", "blocking", "steady").name: Bar(30, 18),
+    Scenario("redis", "blocking", "settled", 2).name: Bar(80),
+    Scenario("redis", "blocking", "race that ends in a refusal").name: Bar(75),
+}
 
 
 class Client:
@@ -233,7 +263,8 @@ class Stage:
         self.cost = dict.fromkeys(names, 1)
         self.half = dict.fromkeys(names, CAPACITY // 2)
         self._keeper = self.client()
-        self._keeper.call("set_system_defaults", [Limit.per_day(name, CAPACITY) for name in names])
+        limits = [Limit.per_day(name, CAPACITY) for name in names] or [Limit.concurrent("parallel", SLOTS)]
+        self._keeper.call("set_system_defaults", limits)
 
     def client(self) -> Client:
         """Return a client that knows nothing yet, as a new process would."""
@@ -320,6 +351,7 @@ SITUATIONS: dict[str, Callable[[Stage], list[Trace]]] = {
     "steady": _steady,
     "settled": partial(_ended, end="settled"),
     "failed": partial(_ended, end="failed"),
+    "slot taken and released": _steady,
     "cold": _cold,
     "refused": _refused,
     "race that ends in a refusal": _race,
@@ -328,10 +360,14 @@ SITUATIONS: dict[str, Callable[[Stage], list[Trace]]] = {
 
 def table(found: dict[str, Trace]) -> str:
     """Return a row per scenario."""
-    rows = [["scenario", "calls", "files", "changes of file", "outcome"]]
-    rows += [[name, *(str(count) for count in trace.counts().values())] for name, trace in found.items()]
+    rows = [["scenario", "calls", "files", "changes of file", "outcome", "at most"]]
+    for name, trace in found.items():
+        bar = BARS[name].judge(trace) if name in BARS else ""
+        rows.append([name, *(str(count) for count in trace.counts().values()), bar])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def listing(found: dict[str, Trace]) -> str:

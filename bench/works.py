@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import cycle
+from itertools import count, cycle
 from typing import NamedTuple
 
 from bench.rivals.port import Cost, Quota
@@ -25,19 +25,21 @@ class Work(NamedTuple):
     cost: Cost
     admits: bool = True
     """What every decision has to be, once warm."""
-    keys: int = 1
-    """How many take turns."""
+    keys: int | None = 1
+    """How many take turns; None if each decision has a new one."""
     callers: int = 1
     """How many ask at the same time, in one event loop."""
 
     def asked(self) -> Iterator[str]:
         """Whose tokens, for ever."""
+        if self.keys is None:
+            return map("new-{}".format, count())
         return cycle([f"key-{number}" for number in range(self.keys)])
 
     @property
     def warm_up(self) -> int:
         """Decisions after which every key has been seen and a scarce quota is spent."""
-        return max(WARM, 2 * self.keys)
+        return max(WARM, 2 * (self.keys or 0))
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -50,5 +52,6 @@ WORKS = (
     Work("two limits", (RPM, TPM), BOTH),
     Work("over the limit", (SCARCE,), ONE, admits=False),
     Work("1,000 keys", (RPM,), ONE, keys=1_000),
+    Work("a new key each time", (RPM,), ONE, keys=None),
     Work("32 callers at once", (RPM, TPM), BOTH, callers=32),
 )

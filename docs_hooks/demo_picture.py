@@ -10,9 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from zae_limiter import SyncRateLimiter, SyncRepository
-from zae_limiter.cli.demo import results, scenario
-from zae_limiter.cli.demo.simulation import Simulation
-from zae_limiter.cli.demo.views import FRAME_MS, ScreenView, play
+from zae_limiter.cli.demo import results, simulation, views
 from zae_limiter.testing import ManualClock
 
 PICTURE = Path(__file__).parents[1] / "docs" / "plots" / "demo.svg"
@@ -23,28 +21,26 @@ SEED, SECONDS, SHOWN_MS, WIDTH = 7, 12, 9_500, 100
 def draw() -> str:
     """Run the demo on a clock of its own; return its screen at one moment and its last lines, as SVG."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(_screen(console))
+    console.print(_screen())
     svg = console.export_svg(title=f"zae-limiter demo --seed {SEED}", unique_id="demo")
     return _without_fonts(svg)
 
 
-def _screen(console: Console) -> RenderableType:
+def _screen() -> RenderableType:
     clock = ManualClock()
     shown: list[RenderableType] = []
     with SyncRateLimiter(SyncRepository("memory://", clock=clock)) as limiter:
-        scenario.install(limiter)
-        run = Simulation(limiter, clock, SEED, SECONDS)
-        view = ScreenView(run, console, f"zae-limiter demo · memory:// · seed {SEED}")
+        simulation.install(limiter)
+        run = simulation.Simulation(limiter, clock, SEED, SECONDS)
+        title = f"zae-limiter demo · memory:// · seed {SEED}"
 
         def frame() -> None:
             if not shown and run.elapsed_ms >= SHOWN_MS:
-                shown.append(view.picture())
+                shown.append(views.draw_picture(run, title, WIDTH))
 
-        play(run, clock.advance, FRAME_MS, frame)
-        result = results.judge_run(run, limiter, SEED)
-    mark = {True: ("✓ ", "bold green"), False: ("✗ ", "bold red")}
-    verdicts = [Text.assemble(mark[good], text) for good, text in results.verdicts(result)]
-    return Group(*shown, Text(), *verdicts)
+        run.play(clock.advance, views.FRAME_MS, frame)
+        lines = results.judge(run, results.read_counts(limiter))
+    return Group(*shown, Text(), *(results.mark(*found) for found in results.find_verdicts(lines, run.logs)))
 
 
 def _without_fonts(svg: str) -> str:

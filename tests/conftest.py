@@ -110,7 +110,7 @@ LONGEST = (
     "repository/test_entities.py",
     "web/test_examples.py",
     "aws/test_end_to_end.py",
-    "aws/test_upgrade.py",
+    "v017/test_upgrade.py",
     "aws/test_adoption.py",
     "stores/redis/test_records.py",
     "stores/redis/test_cluster_failover.py",

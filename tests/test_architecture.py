@@ -37,6 +37,26 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Layer by layer, lowest first: what each may use of ours. Shells (sync, cli, testing) may use everything."""
 
+V017_HOOKS: dict[str, set[str]] = {
+    "__init__": {"manager", "names"},
+    "aws.health": {"old_stack"},
+    "aws.stack": {"stack_tags"},
+    "aws.stack_options": {"ignored"},
+    "cli.commands": {"commands"},
+    "cli.status": {"upgrade.command"},
+    "limiter.limiter": {"ignored"},
+    "limiter.options": {"ignored"},
+    "manifest.fields": {"limits_file"},
+    "manifest.limits": {"limits_file"},
+    "manifest.parsing": {"limits_file"},
+    "repository.builder": {"builder"},
+    "repository.opening": {"ignored"},
+    "repository.repository": {"ignored"},
+    "sync.facade": {"ignored"},
+    "sync.repository": {"ignored"},
+}
+"""All modules that know ``v017``, and which of its modules they import. `cli.app` names its command ``upgrade``."""
+
 IMPURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "shutil", "socket",
     "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib",
@@ -95,12 +115,13 @@ def test_layers(layer: str) -> None:
     for found, path in modules():
         if found == layer:
             for used, _ in imports(path):
-                assert used is None or used in MAY_IMPORT[layer], f"{path.relative_to(SOURCE)} imports {used}"
+                known = used is None or used in MAY_IMPORT[layer] or used == "v017"
+                assert known, f"{path.relative_to(SOURCE)} imports {used}"
 
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of ours by its dotted name below the package, ``core.bucket``."""
+    """Every module of ours by its dotted name below the package, ``core.tokens``."""
     named = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
@@ -119,6 +140,36 @@ def imported_modules(name: str) -> set[str]:
                 paths = ([*base, each.name], base, [*base, "__init__"])
                 found.add(next((dotted for path in paths if (dotted := ".".join(path)) in trees()), ""))
     return found - {"", name}
+
+
+def is_old_path(name: str) -> bool:
+    """Whether a module only imports, for programs that use a path of 0.17."""
+    return (ast.get_docstring(trees()[name]) or "").startswith("A path of 0.17")
+
+
+def test_only_the_hooks_know_what_is_for_0_17_alone() -> None:
+    found = {name: imported_modules(name) for name in trees() if not (name.startswith("v017.") or is_old_path(name))}
+    known = {
+        name: {each.removeprefix("v017.") for each in used if each.startswith("v017.")} for name, used in found.items()
+    }
+    assert {name: used for name, used in known.items() if used} == V017_HOOKS
+
+
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_hooks_keep_to_the_layer_that_has_them(layer: str) -> None:
+    """What a hook brings along is what its layer may import, and as pure."""
+    brought = [f"v017.{each}" for name, used in V017_HOOKS.items() if name.partition(".")[0] == layer for each in used]
+    seen: set[str] = set()
+    while brought:
+        seen.add(name := brought.pop())
+        for used in imported_modules(name) - seen:
+            if used.startswith("v017."):
+                brought.append(used)
+            else:
+                assert used.partition(".")[0] in MAY_IMPORT[layer], f"{name} imports {used}"
+        if layer in PURE:
+            path = SOURCE / f"{name.replace('.', '/')}.py"
+            assert not {module for ours, module in imports(path) if ours is None} & IMPURE, name
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -190,7 +241,10 @@ def test_private_attributes_are_used_in_their_own_package() -> None:
     assert PRIVATE_USES.keys() <= outside, f"is not needed any more: {PRIVATE_USES.keys() - outside}"
 
 
-@pytest.mark.parametrize("layer", ["core", "records", "manifest"])
+PURE = ("core", "records", "manifest")
+
+
+@pytest.mark.parametrize("layer", PURE)
 def test_pure_layers_touch_no_clock_io_or_logging(layer: str) -> None:
     for found, path in modules():
         if found == layer:

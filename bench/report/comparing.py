@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from bench.report import llm, reserving
 from bench.report.http import overheads
 from bench.report.judging import KEEPS, judged
 from bench.report.tables import number
@@ -41,6 +42,8 @@ class Comparison(NamedTuple):
 def comparisons(results: Mapping[str, Any]) -> Iterator[Comparison]:
     """All of them."""
     ours, *rivals = (each["name"] for each in results["rivals"])
+    yield from _llm_calls(results["llm"], ours, rivals)
+    yield from (Comparison(*each) for each in reserving.figures(results["reserving"]))
     for store, place in STORES.items():
         for work, modes in results[store]["works"].items():
             for mode, figures in modes.items():
@@ -52,6 +55,15 @@ def comparisons(results: Mapping[str, Any]) -> Iterator[Comparison]:
     yield from _beside_the_reference(results["dynamodb"])
     yield from (Comparison(*each) for each in overheads(results["http"]))
     yield from _imports(results["import_ms"])
+
+
+def _llm_calls(found: Mapping[str, Any], ours: str, rivals: list[str]) -> Iterator[Comparison]:
+    for store, place in STORES.items():
+        for mode in llm.MODES:
+            figures = {name: llm.figures_of(found, store, mode, name, ours) for name in (ours, *rivals)}
+            for rival in rivals:
+                case = f"an LLM call of three levels, ours settled, {mode}"
+                yield from _figures(rival, place, case, figures[ours], figures[rival])
 
 
 def _figures(
@@ -99,6 +111,11 @@ def firmer(results: Mapping[str, Any]) -> Iterator[str]:
         for demand, modes in results[store]["contention"].items():
             for mode, verdicts in modes.items():
                 yield from _firmer(verdicts, ours, rivals, f"{place}, {demand}, {mode}")
+    for store, demands in (results["reserving"] or {"contention": {}})["contention"].items():
+        for demand, modes in demands.items():
+            for mode, verdicts in modes.items():
+                case = f"{reserving.STORES[store]}, {demand}, {mode}"
+                yield from _firmer(verdicts, ours, [name for name in verdicts if name != ours], case)
     for demand, verdicts in results["dynamodb"]["contention"].items():
         for mode in ("blocking", "async"):
             pair = {"ours": verdicts[f"ours {mode}"], REFERENCE: verdicts[f"reference {mode}"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.report import http, prefetch, prose, sections, summary
+from bench.report import beside_limits, growth, http, llm, prefetch, prose, reserving, sections, summary
 from bench.report.comparing import behind
 
 
@@ -23,15 +23,23 @@ def page(results: Mapping[str, Any]) -> str:
         sections.versions(results),
         "## Where a rival is ahead",
         _listed(behind(results)),
+        "## The LLM call",
+        f"{prose.LLM}\n\n{llm.section(results['llm'])}",
+        "## Limiters that reserve",
+        f"{prose.RESERVING}\n\n{reserving.section(results['reserving'])}",
+        "## Beside a fixed window",
+        f"{prose.BESIDE_LIMITS}\n\n{beside_limits.section(results)}",
+        "## Growth",
+        f"{prose.GROWTH}\n\n{growth.section(results['growth'])}",
         "## In memory",
         _ratios(memory, names, ("wall_us", "cpu_us")),
-        "![Time per decision in memory](plots/bench-memory.svg)",
+        f"{prose.PLOT}\n\n![Time per decision in memory](plots/bench-memory.svg)",
         *sections.works(memory),
         "### Eight threads on one key",
         f"{prose.CROWDS}\n\n{sections.crowds(memory['contention'])}",
         "## On Redis",
         _ratios(redis, names, ("wall_us", "cpu_us", "server_us", "bytes")),
-        "![Time per decision on Redis](plots/bench-redis.svg)",
+        f"{prose.PLOT}\n\n![Time per decision on Redis](plots/bench-redis.svg)",
         *sections.works(redis),
         "### Four processes on one key",
         sections.crowds(redis["contention"]),

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.figures import ALARM, COLOURS, LINE, MUTED, OURS, figure, save
 from bench.report.judging import TOKEN
+from bench.report.prose import NEW_KEYS
 
 THICK = 0.8
 """Of the space between two kinds of work."""
@@ -25,7 +26,7 @@ def times(works: Mapping[str, Any], names: list[str]) -> Any:
     """Microseconds per decision, by kind of work and limiter, in both modes."""
     drawn, axes = figure(1, 2, (9.5, 5.2), sharex=True)
     for axis, mode in zip(axes[0], ("blocking", "async"), strict=True):
-        shown = [work for work, modes in works.items() if mode in modes]
+        shown = [work for work, modes in works.items() if mode in modes and work != NEW_KEYS]
         for place, name in enumerate(names):
             bars = [works[work][mode][name]["wall_us"] for work in shown]
             spots = [row + (place + 0.5) * THICK / len(names) - THICK / 2 for row in range(len(shown))]

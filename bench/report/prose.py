@@ -8,7 +8,8 @@ and at least 95 % of it was given out."""
 METHOD = """\
 `make bench` measures all of this in one run and writes `bench/results.json`, this page, its plots and the figures of
 the README. Do not edit the page: change `bench/` and run it again, or `python -m bench.report` where nothing has to be
-measured anew.
+measured anew. `python -m bench llm growth` measures only these two sections again; their names are in
+`bench/__main__.py`.
 
 - **Same work.** Every limiter is asked the same through one adapter with one method, `take(key, cost)`. All share
   one redis-py and one Redis server on the same machine. A limit is a number per period with a capacity of the same
@@ -16,8 +17,8 @@ measured anew.
   windows only and takes part with its cheapest, the fixed one, and with its sliding window counter, which gives
   tokens back gradually as a bucket does.
 - **Kinds of work.** *One limit*: 1 of a million a minute. *Two limits*: that and 500 of a billion a minute. *Over the
-  limit*: 1 of 10 an hour that are gone. *1,000 keys* take turns on one limit each. *32 callers at once*: tasks of one
-  event loop on one key with two limits.
+  limit*: 1 of 10 an hour that are gone. *1,000 keys* take turns on one limit each. *A new key each time* is asked for
+  once. *32 callers at once*: tasks of one event loop on one key with two limits.
 - **Time and CPU** are medians of many short rounds, everybody in turn in an order that changes, per decision. CPU
   is user and system time of the client's process. Behind HTTP they are those of a quiet round, and an import is the
   best of seven: what is left of them is small beside the noise.
@@ -28,7 +29,40 @@ measured anew.
   One token is tolerated. Less than 95 % of what was due, although somebody was refused, is under-admission.
 - Two figures within 2 % of each other are level. Below that a rival is ahead, and the list says so."""
 
+NEW_KEYS = "a new key each time"
+PLOT = f"Without *{NEW_KEYS}*, which takes so much longer that the other bars could not be read."
+
 RATIOS = "A rival's figure divided by ours: above 1 the rival needs more."
+
+LLM = """\
+A key under a project under an organisation, each with `rpm` and `tpm`: a call reserves 1 and an estimated 500, and
+settles 130 when it ends. `limits` cannot settle; its figures are the hits that people write for such a call, two for
+one level and six for three. Settled cases that name no number of levels have three, and are divided by the plain
+call. *At most* is the bar: the largest ratio, or count, that we accept.
+
+*Refused at the top*: the organisation has no tokens left. *A new key*: each call is its key's first. *With a second
+writer*: another process makes calls of the same key without a pause."""
+
+RESERVING = """\
+These limiters do the same job: they reserve an estimate and settle it. They need Python 3.12, so ours runs beside
+them there. Each is called as its documentation recommends; they have no hierarchy, so three levels are three
+reservations. LLMRateLimiter keeps an entry for each call of the last minute, and its time grows with their number,
+here up to 400.
+
+*Cancelled*: 200 async calls reserve 10 of `tpm` each, use none, and are cancelled at a random moment between their
+begin and their end; the figure is the part of these 2,000 that is still missing a second later. *Killed*: a process
+dies while its call holds 10. *Longest wait*: up to six times, a process is killed while it makes calls, and another
+asks for the same key until it is granted; the first wait of more than a second ends the series. LLMRateLimiter
+refuses nothing; in its crowds, grants that took more than 20 ms count as refusals."""
+
+BESIDE_LIMITS = """\
+One level, never settled, beside the fixed window of `limits`, the cheapest limiter that it has. On Redis with
+redis-py 7 and 8, each with and without hiredis, a parser written in C."""
+
+GROWTH = """\
+What an acquire takes as slots, levels or keys grow in number. A slot is taken and given back. *Server blocked* is the
+run time of the longest script in Redis's slow log while one process renews its 4,000 slots; *another writer* takes
+slots of the same key meanwhile. Keys take turns; calls are counted when each key is asked for a second time."""
 
 CROWDS = """\
 100 tokens a second with a capacity of 100. *Saturated*: everybody asks again at once for 1.5 s. *A burst after a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.report import prefetch
+from bench.report import llm, prefetch, reserving
 from bench.report.comparing import LEVEL, STORES, comparisons
 from bench.report.judging import KEEPS, judged
 from bench.report.tables import number, table
@@ -21,7 +21,12 @@ MODE = "async"
 def figures(results: Mapping[str, Any]) -> str:
     """Time per decision of every limiter, then what was lost to refusals and how often the bound was kept."""
     names = _names(results)
+    ours, llm_calls = names[0], results["llm"]
     rows = [
+        [f"an LLM call {place}, ours settled, µs", *(number(_llm(llm_calls, store, each, ours)) for each in names)]
+        for store, place in STORES.items()
+    ]
+    rows += [
         [f"{work} {STORES[store]}, µs", *(number(_time(results, store, work, name)) for name in names)]
         for store, works in SHOWN.items()
         for work in works
@@ -32,6 +37,10 @@ def figures(results: Mapping[str, Any]) -> str:
     most = len(crowds[names[0]])
     rows.append([f"of {most} crowds, granted what was due", *(str(_kept(crowds[name])) for name in names)])
     return table([f"per decision, {MODE}", *names], rows)
+
+
+def _llm(found: Mapping[str, Any], store: str, name: str, ours: str) -> float:
+    return llm.figures_of(found, store, MODE, name, ours)["wall_us"]
 
 
 def standing(results: Mapping[str, Any]) -> str:
@@ -53,9 +62,59 @@ class Alternative(NamedTuple):
 def alternatives(results: Mapping[str, Any], benchmarks: str) -> str:
     """The limiters that somebody would otherwise choose; ``benchmarks`` is the address of the page."""
     head = ("instead of", "take it for", "take zae-limiter for", "measured")
-    rows = (_limits(results), _slowapi(results), _litellm(), _pyrate(results), _reference(results))
+    rows = (
+        _token_throttle(results),
+        _queued(results),
+        _limits(results),
+        _slowapi(results),
+        _litellm(),
+        _pyrate(results),
+        _reference(results),
+    )
     lines = (f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
     return "\n".join(lines).replace("BENCHMARKS", benchmarks)
+
+
+def _token_throttle(results: Mapping[str, Any]) -> Alternative:
+    return Alternative(
+        "[token-throttle](https://github.com/Elijas/token-throttle)",
+        "one level of limits per model, from Python 3.12 on, with a counter of OpenAI's tokens",
+        "keys under projects under organisations, all or nothing; calls in flight; DynamoDB",
+        _reserving(results, "token-throttle", ("memory", "redis")),
+    )
+
+
+def _queued(results: Mapping[str, Any]) -> Alternative:
+    return Alternative(
+        "[LLMRateLimiter](https://github.com/Ameyanagi/LLMRateLimiter)",
+        "async calls that are to wait in one queue per model, from Python 3.12 on, on Redis",
+        "refusals with a moment to come back, and waiting if you want it; blocking code, other stores",
+        _reserving(results, "LLMRateLimiter", ("redis",)),
+    )
+
+
+def _reserving(results: Mapping[str, Any], rival: str, stores: Sequence[str]) -> str:
+    """Compare a rival that reserves and settles with ours."""
+    found = results["reserving"]
+    if found is None:
+        return "not measured: it needs Python 3.12, and none was found"
+    ours = _names(results)[0]
+    page = "BENCHMARKS#limiters-that-reserve"
+    parts = []
+    for store in stores:
+        calls = found["works"][store][MODE]["three levels"]
+        theirs, own = (number(calls[name]["cpu_us"]) for name in (rival, ours))
+        parts.append(f"{theirs} µs {STORES[store]}, ours {own}")
+    exact = found["exactness"]["redis"]
+    cancelled = f"{number(exact['cancelled'][rival])}, ours {number(exact['cancelled'][ours])}"
+    waits = f"{number(exact['delayed_s'][rival])} s, ours {number(exact['delayed_s'][ours])}"
+    kept, crowds = reserving.kept(found, rival, ours)
+    ours_kept, _ = reserving.kept(found, ours, rival)
+    return (
+        f"[CPU of an LLM call]({page}) of three levels, settled: {'; '.join(parts)}; on Redis `tpm` kept by "
+        f"cancelled calls: {cancelled}; longest wait after a process was killed: {waits}; granted what was due in "
+        f"{kept} of {crowds} crowds, ours in {ours_kept}"
+    )
 
 
 def _limits(results: Mapping[str, Any]) -> Alternative:

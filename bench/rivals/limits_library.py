@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from limits import RateLimitItem, aio, parse, storage, strategies
@@ -15,12 +15,29 @@ def items_of(quotas: Sequence[Quota]) -> dict[str, RateLimitItem]:
     return {each.name: parse(f"{each.amount}/{UNITS[each.period_s]}") for each in quotas}
 
 
+FIXED_WINDOW = "FixedWindowRateLimiter"
+
+
+def hit_of(strategy: str, url: str) -> Callable[..., bool]:
+    """Its method for threads, on a store."""
+    opened = storage.MemoryStorage() if url == "memory://" else storage.RedisStorage(url)
+    hit: Callable[..., bool] = getattr(strategies, strategy)(opened).hit
+    return hit
+
+
+def async_hit_of(strategy: str, url: str) -> Callable[..., Awaitable[bool]]:
+    """Its method for event loops, on a store."""
+    kinds = aio.storage
+    opened = kinds.MemoryStorage() if url == "memory://" else kinds.RedisStorage(url, implementation="redispy")
+    hit: Callable[..., Awaitable[bool]] = getattr(aio.strategies, strategy)(opened).hit
+    return hit
+
+
 class Blocking:
     """In threads."""
 
     def __init__(self, strategy: str, url: str, quotas: Sequence[Quota]) -> None:
-        opened = storage.MemoryStorage() if url == "memory://" else storage.RedisStorage(url)
-        self._hit = getattr(strategies, strategy)(opened).hit
+        self._hit = hit_of(strategy, url)
         self._items = items_of(quotas)
         self._strategy = strategy
 
@@ -39,9 +56,7 @@ class Async:
     """In an event loop."""
 
     def __init__(self, strategy: str, url: str, quotas: Sequence[Quota]) -> None:
-        kinds = aio.storage
-        opened = kinds.MemoryStorage() if url == "memory://" else kinds.RedisStorage(url, implementation="redispy")
-        self._hit = getattr(aio.strategies, strategy)(opened).hit
+        self._hit = async_hit_of(strategy, url)
         self._items = items_of(quotas)
         self._strategy = strategy
 
@@ -71,5 +86,5 @@ def _with(algorithm: str, strategy: str) -> Rival:
     )
 
 
-FIXED = _with("fixed window", "FixedWindowRateLimiter")
+FIXED = _with("fixed window", FIXED_WINDOW)
 SLIDING = _with("sliding window counter", "SlidingWindowCounterRateLimiter")

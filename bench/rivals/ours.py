@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from bench.rivals.port import Cost, Quota, Rival
+from bench.rivals.port import Cost, Path, Quota, Rival
 from zae_limiter import BackendStats, Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
 
 RESOURCE = "gpt-4"
@@ -28,6 +28,21 @@ class Blocking:
         """A lease: acquire and exit."""
         try:
             with self._limiter.acquire(key, RESOURCE, cost):
+                return True
+        except RateLimitExceeded:
+            return False
+
+    def enter(self, path: Path) -> None:
+        """Create the entities, each under the next one."""
+        for entity, parent in zip(reversed(path), (None, *reversed(path)), strict=False):
+            if self._limiter.get_entity(entity) is None:
+                self._limiter.create_entity(entity, parent_id=parent, cascade=parent is not None)
+
+    def call(self, path: Path, estimate: Cost, work: Callable[[], Cost]) -> bool:
+        """A lease of the key, which its project and organisation are charged with."""
+        try:
+            with self._limiter.acquire(path[0], RESOURCE, estimate) as lease:
+                lease.settle(work())
                 return True
         except RateLimitExceeded:
             return False
@@ -67,6 +82,21 @@ class Async:
         except RateLimitExceeded:
             return False
 
+    async def enter(self, path: Path) -> None:
+        """Create the entities, each under the next one."""
+        for entity, parent in zip(reversed(path), (None, *reversed(path)), strict=False):
+            if await self._limiter.get_entity(entity) is None:
+                await self._limiter.create_entity(entity, parent_id=parent, cascade=parent is not None)
+
+    async def call(self, path: Path, estimate: Cost, work: Callable[[], Awaitable[Cost]]) -> bool:
+        """A lease of the key, which its project and organisation are charged with."""
+        try:
+            async with self._limiter.acquire(path[0], RESOURCE, estimate) as lease:
+                await lease.settle(await work())
+                return True
+        except RateLimitExceeded:
+            return False
+
     async def rest(self) -> None:
         """Give back what was drawn in advance, so that nothing is written while nobody asks."""
         await self._limiter.flush()
@@ -87,4 +117,5 @@ OURS = Rival(
     several="one acquire, all or nothing",
     open=Blocking,
     open_async=Async.opened,
+    stores=("memory", "sqlite", "redis"),
 )

@@ -48,6 +48,30 @@ class AsyncTaker(Protocol):
         """Free what is held."""
 
 
+Path: TypeAlias = tuple[str, ...]
+"""An entity and those above it: a key, its project, its organisation."""
+
+
+class Caller(Taker, Protocol):
+    """An open limiter that reserves an estimate and settles it, for threads."""
+
+    def enter(self, path: Path) -> None:
+        """Make the entities of a path known."""
+
+    def call(self, path: Path, estimate: Cost, work: Callable[[], Cost]) -> bool:
+        """Reserve now or not at all, do the work, and settle what it says was used. If it raises, all comes back."""
+
+
+class AsyncCaller(AsyncTaker, Protocol):
+    """The same, for an event loop."""
+
+    async def enter(self, path: Path) -> None:
+        """Make the entities of a path known."""
+
+    async def call(self, path: Path, estimate: Cost, work: Callable[[], Awaitable[Cost]]) -> bool:
+        """Reserve now or not at all, do the work, and settle what it says was used. If it raises, all comes back."""
+
+
 Open: TypeAlias = Callable[[str, Sequence[Quota]], Taker]
 """By the URL of a store, ``memory://`` or ``redis://...``."""
 OpenAsync: TypeAlias = Callable[[str, Sequence[Quota]], Awaitable[AsyncTaker]]
@@ -64,3 +88,7 @@ class Rival(NamedTuple):
     """How it takes from several limits at once."""
     open: Open
     open_async: OpenAsync
+    stores: tuple[str, ...] = ("memory", "redis")
+    modes: tuple[str, ...] = ("blocking", "async")
+    waits: bool = False
+    """Whether it has those wait whom others would refuse."""

@@ -7,19 +7,11 @@ from ._version import __version__ as __version__
 
 TYPE_CHECKING = False  # what type checkers take for true; `typing` itself would cost more than all else here
 if TYPE_CHECKING:
-    from .aws.manager import StackManager as StackManager, SyncStackManager as SyncStackManager
     from .clock import Clock as Clock, SystemClock as SystemClock
-    from .earlier import (
-        ConfigSource as ConfigSource,
-        FailureMode as FailureMode,
-        LimitName as LimitName,
-        RepositoryProtocol as RepositoryProtocol,
-        SyncConfigCache as SyncConfigCache,
-        SyncRepositoryProtocol as SyncRepositoryProtocol,
-    )
     from .exceptions import *  # noqa: F403  # a door: every name in it is public
-    from .limiter.lease import Lease as Lease, SyncLease as SyncLease
+    from .limiter.lease import Lease as Lease
     from .limiter.limiter import RateLimiter as RateLimiter
+    from .limiter.sync_lease import SyncLease as SyncLease
     from .models import *  # noqa: F403  # the same
     from .observer import (
         Decision as Decision,
@@ -35,19 +27,29 @@ if TYPE_CHECKING:
         SyncRepository as SyncRepository,
         SyncRepositoryBuilder as SyncRepositoryBuilder,
     )
+    from .v017.manager import StackManager as StackManager, SyncStackManager as SyncStackManager
+    from .v017.names import (
+        ConfigSource as ConfigSource,
+        FailureMode as FailureMode,
+        LimitName as LimitName,
+        RepositoryProtocol as RepositoryProtocol,
+        SyncConfigCache as SyncConfigCache,
+        SyncRepositoryProtocol as SyncRepositoryProtocol,
+    )
 else:
     from importlib import import_module
 
     _NAMES = {
-        "aws.manager": ("StackManager", "SyncStackManager"),
+        "v017.manager": ("StackManager", "SyncStackManager"),
         "clock": ("Clock", "SystemClock"),
         "core.limit": ("Limit",),
-        "earlier": (
+        "v017.names": (
             *("ConfigSource", "FailureMode", "LimitName"),
             *("RepositoryProtocol", "SyncConfigCache", "SyncRepositoryProtocol"),
         ),
-        "limiter.lease": ("Lease", "SyncLease"),
+        "limiter.lease": ("Lease",),
         "limiter.limiter": ("RateLimiter",),
+        "limiter.sync_lease": ("SyncLease",),
         "observer": ("Decision", "Observer", "Settlement", "SlotLost", "StoreCall"),
         "repository.repository": ("Repository", "RepositoryBuilder"),
         "stores.port": ("Store",),

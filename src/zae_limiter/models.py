@@ -1,5 +1,6 @@
 """The values of the public API, as one door."""
 
+from .aws.stack_options import StackOptions as StackOptions
 from .core.alerts import Alert as Alert
 from .core.limit import Limit as Limit
 from .core.names import (
@@ -17,15 +18,13 @@ from .core.reports import (
     EntityCapacity as EntityCapacity,
     LevelStatus as LevelStatus,
     LimiterInfo as LimiterInfo,
-    Load as Load,
     PrefetchStats as PrefetchStats,
     ResourceCapacity as ResourceCapacity,
     SlotState as SlotState,
     Status as Status,
-    Survey as Survey,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
-from .core.stack_options import StackOptions as StackOptions
+from .core.survey import Load as Load, Survey as Survey
 from .core.usage import InFlight as InFlight, UsageSnapshot as UsageSnapshot, UsageSummary as UsageSummary
 from .core.values import (
     Access as Access,

@@ -1,3 +1,3 @@
 """A path of 0.17 (`zae_limiter.v017`)."""
 
-from .earlier import RepositoryProtocol as RepositoryProtocol
+from .v017.names import RepositoryProtocol as RepositoryProtocol

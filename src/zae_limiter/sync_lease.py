@@ -1,3 +1,3 @@
 """A path of 0.17 (`zae_limiter.v017`)."""
 
-from .limiter.lease import SyncLease as SyncLease
+from .limiter.sync_lease import SyncLease as SyncLease

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from zae_limiter.core.bucket import MILLI
+from zae_limiter.core.change import Change
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
+from zae_limiter.core.production import MILLI
 from zae_limiter.core.validation import MissingCronsim
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, pressure, reshaping, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
+from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import SHARDS, Level, slot_limits_for, token_limits_for
 from zae_limiter.records.slot_states import stored_slot_limits
 
@@ -24,7 +26,7 @@ from .consumption import measure_change
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from zae_limiter.core.bucket import Rule
+    from zae_limiter.core.production import Rule
     from zae_limiter.records.algebra import Image, Key
     from zae_limiter.stores.port import Store
 
@@ -160,5 +162,7 @@ async def refill(store: Store, level: Level, image: Image, now_ms: int) -> int:
     The guard is the anchor: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
     alone, because a client would have to read them again.
     """
-    write = reshaping.reshape(level, image, {}, now_ms)
-    return int(write is not None and isinstance(await store.commit([write]), Committed))
+    change = reshaping.migrate(level, image, {}, now_ms)
+    if not isinstance(change, Change):
+        return 0
+    return int(isinstance(await store.commit([write_of(change, level.key, image)]), Committed))

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.aggregator.streams import StreamedStore, aggregator
+from tests.support.charges import migrate
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.core.cron import parse_cron
 from zae_limiter.limiter.dividing import divide
-from zae_limiter.records import keys, reshaping
+from zae_limiter.records import keys
 from zae_limiter.records.algebra import Committed, Key
 from zae_limiter.records.bucket import group_by_bucket, stored_balances
 from zae_limiter.records.level import ANCHOR, SHARDS, parse_calendar
@@ -249,7 +250,7 @@ def _refill(busy: Busy) -> None:
     """What the aggregator does to a bucket far from its anchor, to any."""
     image = busy.shards()[0]
     level = upkeep.level_of(busy.store, busy.key(), image)
-    write = reshaping.reshape(level, image, {}, busy.clock.now_ms())
+    write = migrate(level, image, {}, busy.clock.now_ms())
     assert write is not None
     assert isinstance(run(busy.store.commit([write])), Committed)
 

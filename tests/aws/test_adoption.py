@@ -22,7 +22,7 @@ from zae_limiter import (
 )
 from zae_limiter.aws import adoption, deployment, stack, template
 from zae_limiter.aws.stack import DesiredStack, FollowOptions
-from zae_limiter.core.stack_options import PRODUCTION
+from zae_limiter.aws.stack_options import PRODUCTION
 
 LIMITS = [Limit.per_minute("rpm", 10)]
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import StackOptions, ValidationError
-from zae_limiter.aws import template
-from zae_limiter.core import stack_fields
+from zae_limiter.aws import stack_fields, template
 from zae_limiter.records.usage import WINDOWS
 
 ROLE = "arn:aws:iam::123456789012:role/path/my-role"
@@ -18,6 +17,12 @@ PROVIDER = "arn:aws:iam::123456789012:oidc-provider/oidc.eks.us-east-1.amazonaws
 SUBJECT = "system:serviceaccount:default:my-app"
 PLAIN = StackOptions(region_in_iam_names=False)
 """As stacks had them whose names of roles and policies are without the region."""
+
+
+def check_options(name: str, options: StackOptions) -> None:
+    """Check options with the name of their stack."""
+    options.check_stack_name(name)
+
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no window": ({"snapshot_windows": ""}, "snapshot_windows", "hourly, daily, monthly"),
@@ -106,7 +111,7 @@ def test_what_is_too_long_for_a_name_is_refused_with_it(case: str) -> None:
     given, reason = TOO_LONG[case]
     options = StackOptions(**given)
     assert options.to_parameters()  # without a name there is nothing to compare with
-    for attempt in (lambda: template.check_options("my-app", options), lambda: options.to_parameters("my-app")):
+    for attempt in (lambda: check_options("my-app", options), lambda: options.to_parameters("my-app")):
         with pytest.raises(ValidationError) as caught:
             attempt()
         assert (caught.value.field, reason in caught.value.reason) == (case.split()[0], True)
@@ -114,46 +119,46 @@ def test_what_is_too_long_for_a_name_is_refused_with_it(case: str) -> None:
 
 def test_an_aggregator_without_a_role_has_two_ways_out() -> None:
     with pytest.raises(ValidationError) as caught:
-        template.check_options("my-app", StackOptions(create_iam=False))
+        check_options("my-app", StackOptions(create_iam=False))
     assert caught.value.field == "aggregator_role_arn"
     assert {"--aggregator-role-arn", "--no-aggregator"} <= set(caught.value.reason.replace(")", "(").split("("))
-    template.check_options("my-app", StackOptions(create_iam=False, aggregator_role_arn=ROLE))
-    template.check_options("my-app", StackOptions(create_iam=False, enable_aggregator=False))
+    check_options("my-app", StackOptions(create_iam=False, aggregator_role_arn=ROLE))
+    check_options("my-app", StackOptions(create_iam=False, enable_aggregator=False))
 
 
 def test_names_are_those_of_stacks() -> None:
     with pytest.raises(ValidationError, match="hyphens"):
-        template.check_options("my_app", StackOptions())
-    template.check_options(
+        check_options("my_app", StackOptions())
+    check_options(
         "a" * 55, StackOptions(role_name_format="{}", policy_name_format="x" * 64 + "{}", enable_aggregator=False)
     )
 
 
 def test_a_name_leaves_room_for_what_is_called_after_it() -> None:
-    template.check_options("abc", StackOptions())
-    template.check_options("a" * 53, StackOptions())
+    check_options("abc", StackOptions())
+    check_options("a" * 53, StackOptions())
     for name in ("a" * 54, "a" * 55):
-        template.check_options(name, StackOptions(enable_aggregator=False))
+        check_options(name, StackOptions(enable_aggregator=False))
         with pytest.raises(ValidationError, match="at most 53 are allowed with an aggregator"):
-            template.check_options(name, StackOptions())
+            check_options(name, StackOptions())
     with pytest.raises(ValidationError, match="at least 3"):
-        template.check_options("ab", StackOptions())
+        check_options("ab", StackOptions())
 
 
 def test_a_name_leaves_room_for_the_region_in_the_names_of_roles() -> None:
-    template.check_options("a" * 39, StackOptions(create_iam_roles=True, region_in_iam_names=True))
+    check_options("a" * 39, StackOptions(create_iam_roles=True, region_in_iam_names=True))
     with pytest.raises(
         ValidationError, match=r"at most 39 are allowed .* set region_in_iam_names=False \(--no-region-in-iam-names"
     ):
-        template.check_options("a" * 40, StackOptions(region_in_iam_names=True))
-    template.check_options("a" * 53, StackOptions())  # a stack that exists may have names without the region
+        check_options("a" * 40, StackOptions(region_in_iam_names=True))
+    check_options("a" * 53, StackOptions())  # a stack that exists may have names without the region
     lent = StackOptions(create_iam=False, aggregator_role_arn=ROLE, region_in_iam_names=True)
-    template.check_options("a" * 53, lent)
+    check_options("a" * 53, lent)
 
 
 def test_every_partition_has_its_arns() -> None:
     for partition in ("aws", "aws-cn", "aws-us-gov"):
-        template.check_options(
+        check_options(
             "my-app",
             StackOptions(
                 alarm_sns_topic=f"arn:{partition}:sns:cn-north-1:123456789012:alarms",
@@ -229,26 +234,26 @@ def stack_options(draw: st.DrawFn) -> StackOptions:
 @given(stack_options())
 def test_parameters_say_the_same_as_options(wanted: StackOptions) -> None:
     said = template.encode_parameters("my-app", wanted)
-    assert template.decode_options(said) == wanted
+    assert StackOptions.from_parameters(said) == wanted
     assert all(isinstance(value, str) for value in said.values())
 
 
 def test_a_stack_of_an_older_template_has_the_defaults_for_what_it_lacks() -> None:
-    assert template.decode_options({"RegionInIamNames": "true"}) == StackOptions()
+    assert StackOptions.from_parameters({"RegionInIamNames": "true"}) == StackOptions()
     given = {"LambdaMemory": "512", "Unknown": "1", "RegionInIamNames": "true"}
-    assert template.decode_options(given) == StackOptions(lambda_memory=512)
+    assert StackOptions.from_parameters(given) == StackOptions(lambda_memory=512)
 
 
 def test_a_stack_whose_iam_names_are_without_the_region_keeps_them() -> None:
     """Other names would be other roles and policies, and those that have them would lose their rights."""
     before = template.encode_parameters("my-app", PLAIN)
     del before["RegionInIamNames"]
-    assert template.decode_options(before) == PLAIN
+    assert StackOptions.from_parameters(before) == PLAIN
 
 
 def test_a_format_that_changes_nothing_is_none() -> None:
     said = template.encode_parameters("my-app", StackOptions(role_name_format="{}"))
-    assert template.decode_options(said).role_name_format is None
+    assert StackOptions.from_parameters(said).role_name_format is None
 
 
 def test_names_are_those_of_the_template() -> None:
@@ -283,6 +288,6 @@ def test_a_provisioner_is_accepted_and_has_no_effect() -> None:
 
 
 def test_a_threshold_of_other_tools_is_a_share_of_the_timeout() -> None:
-    assert template.decode_options({"LambdaTimeout": "10"}).lambda_duration_threshold_pct == 80
-    found = template.decode_options({"LambdaTimeout": "10", "LambdaDurationThreshold": "48000"})
+    assert StackOptions.from_parameters({"LambdaTimeout": "10"}).lambda_duration_threshold_pct == 80
+    found = StackOptions.from_parameters({"LambdaTimeout": "10", "LambdaDurationThreshold": "48000"})
     assert found.lambda_duration_threshold_pct == 100

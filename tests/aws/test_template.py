@@ -14,10 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from zae_limiter import StackOptions
-from zae_limiter.aws import template
+from zae_limiter.aws import stack_fields, template
+from zae_limiter.aws.stack_options import PRODUCTION
 from zae_limiter.cli.app import root
-from zae_limiter.core import stack_fields
-from zae_limiter.core.stack_options import PRODUCTION
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.usage import WINDOWS
 from zae_limiter.stores.dynamodb.table import table_definition

@@ -304,7 +304,7 @@ def test_the_table_is_protected_if_that_was_asked_for(plain: Account, rich: Acco
 
 def test_a_stack_says_which_options_it_was_made_with(rich: Account) -> None:
     (found,) = rich.client("cloudformation").describe_stacks(StackName=rich.stack)["Stacks"]
-    again = template.decode_options({each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]})
+    again = StackOptions.from_parameters({each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]})
     assert (again.lambda_duration_threshold_pct, again.role_name_format) == (50, "pb-{}-x")
     assert template.encode_parameters(rich.stack, again) == {
         each["ParameterKey"]: each["ParameterValue"] for each in found["Parameters"]

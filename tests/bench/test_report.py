@@ -17,6 +17,7 @@ from bench.report import judging, tables
 from bench.report.__main__ import PAGE, PLOTS, README, RESULTS
 from bench.report.comparing import behind, comparisons
 from bench.report.judging import KEEPS, judged
+from bench.report.llm import SETTLED
 from bench.report.page import page
 from bench.report.readme import with_figures
 
@@ -62,10 +63,10 @@ def test_a_readme_that_has_lost_a_mark_is_an_error(mark: str, results: dict[str,
         with_figures(README.read_text(encoding="utf-8").replace(mark, "<!-- "), results)
 
 
-def test_the_readme_compares_with_five_others_and_every_figure_links_to_its_proof() -> None:
+def test_the_readme_compares_with_seven_others_and_every_figure_links_to_its_proof() -> None:
     text = README.read_text(encoding="utf-8")
     rows = text.partition("<!-- alternatives")[2].partition("<!-- end of")[0].strip().splitlines()[4:]
-    others = ("limits", "slowapi", "LiteLLM", "Pyrate", "0.17")
+    others = ("token-throttle", "LLMRateLimiter", "limits", "slowapi", "LiteLLM", "Pyrate", "0.17")
     assert all(name in row.split(" | ")[0] for name, row in zip(others, rows, strict=True))
     headings = {_anchor(line) for line in page(RESULTS_NOW).splitlines() if line.startswith("#")}
     links = re.findall(r"docs/benchmarks\.md#([\w-]+)", text)
@@ -142,8 +143,21 @@ def test_nobody_is_ahead_of_a_limiter_that_needs_nothing_and_keeps_every_bound(r
         for modes in results[store]["contention"].values():
             for verdicts in modes.values():
                 verdicts[OURS] = kept
+    for modes in (results["llm"]["memory"], results["llm"]["redis"]["alone"]):
+        for cases in modes.values():
+            cases[SETTLED] = dict.fromkeys(cases[SETTLED], 0)
+    for limiters in _limiters_that_reserve(results["reserving"]):
+        limiters[OURS] = dict.fromkeys(limiters[OURS], 0) if isinstance(limiters[OURS], dict) else 0
     about = [line for line in behind(results) if "in memory" in line or "on Redis" in line]
     assert about == []
+
+
+def _limiters_that_reserve(found: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The figures and counts by limiter."""
+    if found is None:
+        return []
+    works = [limiters for modes in found["works"].values() for depths in modes.values() for limiters in depths.values()]
+    return works + [kinds for store in found["exactness"].values() for kinds in store.values() if kinds]
 
 
 def test_a_rival_that_keeps_the_bound_where_ours_does_not_is_named(results: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.trace import SCENARIOS, Call, Recorder, Scenario, Trace, follow
+from bench.trace import BARS, SCENARIOS, Bar, Call, Recorder, Scenario, Trace, follow
 
 import zae_limiter
 from bench import trace
@@ -76,16 +76,35 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("scenario", "most"),
+    ("scenario", "most", "most_files"),
     [
-        (Scenario("memory", "blocking", "steady"), 12),
-        (Scenario("memory", "async", "steady"), 12),
-        (Scenario("memory", "blocking", "settled", 2), 22),
-        (Scenario("memory", "async", "failed", 2), 18),
-        (Scenario("redis", "blocking", "steady"), 30),
-        (Scenario("dynamodb", "blocking", "cold"), 284),
+        (Scenario("memory", "blocking", "steady"), 9, 18),
+        (Scenario("memory", "async", "steady"), 9, 18),
+        (Scenario("memory", "blocking", "settled", 2), 22, 8),
+        (Scenario("memory", "async", "failed", 2), 18, 8),
+        (Scenario("memory", "blocking", "settled", 2, depth=3), 25, 8),
+        (Scenario("memory", "blocking", "slot taken and released", limits=0), 280, 38),
+        (Scenario("redis", "blocking", "steady"), 30, 24),
+        (Scenario("redis", "blocking", "race that ends in a refusal"), 91, 31),
+        (Scenario("redis", "blocking", "settled", 2), 114, 35),
+        (Scenario("redis", "blocking", "settled", 2, depth=3), 188, 35),
+        (Scenario("redis", "blocking", "slot taken and released", limits=0), 327, 39),
+        (Scenario("dynamodb", "blocking", "cold"), 284, 54),
     ],
     ids=lambda value: value.name if isinstance(value, Scenario) else None,
 )
-def test_the_way_of_an_acquire_does_not_grow(scenario: Scenario, most: int) -> None:
-    assert len(follow(scenario).calls) <= most
+def test_the_way_of_an_acquire_does_not_grow(scenario: Scenario, most: int, most_files: int) -> None:
+    trace = follow(scenario)
+    counts = trace.counts()
+    print(f"{scenario.name}: {counts['calls']} calls in {counts['files']} files, at most {most} in {most_files}")
+    print(f"the bar: {BARS[scenario.name].judge(trace) if scenario.name in BARS else 'none'}")
+    assert len(trace.calls) <= most
+    assert int(counts["files"]) <= most_files
+
+
+def test_every_bar_is_of_a_scenario_and_says_whether_it_is_exceeded() -> None:
+    assert set(BARS) <= {scenario.name for scenario in SCENARIOS}
+    trace = Trace((Call("a.py", "f", 0), Call("b.py", "g", 1)), "granted")
+    assert Bar(2, 2).judge(trace) == "2 calls in 2 files"
+    assert Bar(1).judge(trace) == "1 calls: exceeded"
+    assert Bar(2, 1).judge(trace) == "2 calls in 1 files: exceeded"

@@ -22,10 +22,10 @@ from rich.console import Console
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.cli import tables
 from zae_limiter.cli.app import root
-from zae_limiter.cli.demo import command, results, scenario
-from zae_limiter.cli.demo.ledger import Entry, Ledger, examine
-from zae_limiter.cli.demo.simulation import EventKind, Simulation
-from zae_limiter.cli.demo.views import ScreenView, play
+from zae_limiter.cli.demo import command, results, simulation
+from zae_limiter.cli.demo.ledger import Entry, examine
+from zae_limiter.cli.demo.simulation import COST, Simulation
+from zae_limiter.cli.demo.views import draw_picture, show_live
 from zae_limiter.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -146,75 +146,82 @@ def test_the_oracle_finds_what_looking_at_every_window_finds(entries: list[Entry
 # A run.
 
 
-def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> results.DemoResult:
+def simulate(seed: int, seconds: float = 12, limits: dict[str, list[Limit]] | None = None) -> list[results.Line]:
     """A run in memory on a manual clock; ``limits`` are set behind the back of the demo."""
     clock = ManualClock()
     with SyncRepository("memory://", clock=clock) as repository:
         limiter = SyncRateLimiter(repository)
-        scenario.install(limiter)
+        simulation.install(limiter)
         for entity_id, given_limits in (limits or {}).items():
-            limiter.set_limits(entity_id, given_limits, scenario.RESOURCE)
+            limiter.set_limits(entity_id, given_limits, simulation.RESOURCE)
         run = Simulation(limiter, clock, seed, seconds)
-        assert play(run, clock.advance, 100, lambda: _looked(run))
-        return results.judge_run(run, limiter, seed)
-
-
-def _looked(run: Simulation) -> None:
-    run.balances()
+        assert run.play(clock.advance, 100, run.balances)
+        return results.judge(run, results.read_counts(limiter))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_limit_is_passed_and_the_books_balance(seed: int) -> None:
-    result = simulate(seed, 20)
-    assert result.ok
-    assert sum(line.account.refused for line in result.lines) > 0
-    assert sum(line.account.overshot for line in result.lines) > 0
-    assert sum(line.account.refunded for line in result.lines) > 0
-    assert max(line.finding.share for line in result.lines if line.finding) > 0.95
-    by_name = {(line.account.entity_id, line.account.limit.name): line.account for line in result.lines}
+    lines = simulate(seed, 20)
+    assert all(line.is_right for line in lines)
+    assert sum(line.refused for line in lines) > 0
+    assert sum(line.overshot for line in lines) > 0
+    assert sum(line.refunded for line in lines) > 0
+    windows = [line.tightest_window for line in lines if line.tightest_window]
+    assert max(window.charged / window.allowed for window in windows) > 0.95
+    used = {(line.entity_id, line.limit.name): line.used for line in lines}
     for name in ("rpm", "tpm"):
-        assert by_name["acme", name].used == sum(by_name[party.id, name].used for party in scenario.KEYS)
+        assert used["acme", name] == sum(used[party.id, name] for party in simulation.KEYS)
 
 
 @pytest.mark.parametrize("looser", ["web", "batch", "acme"])
 def test_a_limiter_with_looser_limits_is_caught(looser: str) -> None:
-    party = scenario.BY_ID[looser]
+    party = simulation.BY_ID[looser]
     loose = [
         Limit(limit.name, limit.capacity * 4, limit.refill_amount * 4, limit.refill_period_seconds)
         for limit in party.limits
     ]
     caught = {
-        line.account.entity_id
-        for seed in range(6)
-        for line in simulate(seed, 20, {looser: loose}).lines
-        if line.is_exceeded
+        line.entity_id for seed in range(6) for line in simulate(seed, 20, {looser: loose}) if not line.never_over
     }
     assert caught == {looser}
 
 
+def entered(calls: int) -> tuple[Simulation, dict[tuple[str, str], int]]:
+    """A run of a second without traffic, but with so many calls of a key in its logs, and what these used."""
+    clock = ManualClock()
+    with SyncRepository("memory://", clock=clock) as repository:
+        run = Simulation(SyncRateLimiter(repository), clock, 0, 0)
+    for call in range(calls):
+        run._enter("web", call, COST, clock.now_ms())
+    clock.advance(1)
+    return run, {name: sum(entry.tokens for entry in entries) for name, entries in run.logs.items()}
+
+
 def test_a_log_that_is_over_fails_the_closing() -> None:
-    ledger = Ledger()
-    for call in range(20):
-        ledger.grant(call, "web", {"rpm": 1, "tpm": 400}, 0, 0)
-    counted = {name: account.used for name, account in ledger.accounts.items()}
-    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
-    assert not result.ok
-    assert {line.account.entity_id for line in result.lines if line.is_exceeded} == {"web", "chat", "acme"}
-    good, text = results.verdicts(result)[0]
+    run, counted = entered(20)
+    lines = results.judge(run, counted)
+    assert not all(line.is_right for line in lines)
+    assert {line.entity_id for line in lines if not line.never_over} == {"web", "chat", "acme"}
+    good, text = results.find_verdicts(lines, run.logs)[0]
     assert not good
     assert text == "OVER THE LIMIT: acme rpm charged 20 in 0.000 s, allowed are 14.000."
-    console = Console(file=io.StringIO(), width=120)
-    console.print(results.build_table(result, 120))
-    assert "YES" in console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "YES" in drawn(lines, 120)
+
+
+def drawn(lines: list[results.Line], width: int) -> str:
+    """The table of a result on a terminal of this width."""
+    console = Console(file=io.StringIO(), width=width)
+    console.print(tables.fit_table(results.make_grid(lines), width))
+    shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    return shown
 
 
 def test_a_store_that_counts_otherwise_fails_the_closing() -> None:
-    ledger = Ledger()
-    ledger.grant(1, "web", {"rpm": 1, "tpm": 400}, 0, 0)
-    counted = {name: account.used for name, account in ledger.accounts.items()} | {("chat", "tpm"): 399}
-    result = results.DemoResult(results.judge(ledger, counted, 1000), 1.0, 0, "")
-    assert not result.ok
-    assert (False, "The store and the log disagree about what was used: chat tpm.") in results.verdicts(result)
+    run, counted = entered(1)
+    lines = results.judge(run, counted | {("chat", "tpm"): 399})
+    assert not all(line.is_right for line in lines)
+    sentence = "The store and the log disagree about what was used: chat tpm."
+    assert (False, sentence) in results.find_verdicts(lines, run.logs)
 
 
 def test_a_violation_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +260,7 @@ def test_plain_output_tells_the_story() -> None:
         assert f"\n{second:6.2f} s  -- granted" in text
     for word in (" refused ", "retry after", " settled ", " repaid ", "out of debt", " failed ", "given back"):
         assert word in text
-    assert text.count(" never") == 2 * len(scenario.PARTIES)
+    assert text.count(" never") == 2 * len(simulation.PARTIES)
     assert "✓ Never over the limit: 14 limits" in text
     assert "✓ The books balance" in text
     assert "\x1b" not in text
@@ -270,14 +277,12 @@ def test_json_is_the_closing_alone() -> None:
 
 
 def test_a_narrow_terminal_gets_a_narrow_table() -> None:
-    result = simulate(1)
+    lines = simulate(1)
     for width in (40, 80, 103, 115, 200):
-        console = Console(file=io.StringIO(), width=width)
-        console.print(results.build_table(result, width))
-        shown: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+        shown = drawn(lines, width)
         assert "…" not in shown
-        assert shown.count(" never") == 2 * len(scenario.PARTIES)
-        assert ("overshot" in shown) is (width >= 115)
+        assert shown.count(" never") == 2 * len(simulation.PARTIES)
+        assert ("overshot" in shown) is (width >= 103)
         assert ("estimated" in shown) is (width >= 80)
 
 
@@ -309,7 +314,7 @@ def test_on_a_terminal_it_says_what_it_shows_and_the_end_fits_the_screen() -> No
     assert closed[-1] == ""
     assert len(closed) <= 24, "with the line of the prompt"
     assert all(len(line) <= 80 for line in closed)
-    assert sum(line.endswith(" never") for line in closed) == 2 * len(scenario.PARTIES)
+    assert sum(line.endswith(" never") for line in closed) == 2 * len(simulation.PARTIES)
     assert [line[:1] for line in closed[-3:-1]] == ["✓", "✓"]
 
 
@@ -328,19 +333,18 @@ def test_the_live_view() -> None:
     )
     with SyncRepository("memory://", clock=clock) as repository:
         limiter = SyncRateLimiter(repository)
-        scenario.install(limiter)
+        simulation.install(limiter)
         run = Simulation(limiter, clock, 1, 12)
-        view = ScreenView(run, console, "the title")
-        assert view.run(clock.advance)
+        assert show_live(run, console, "the title", clock.advance)
         still = Console(file=io.StringIO(), width=80)
-        still.print(view.picture())
+        still.print(draw_picture(run, "the title", 80))
     frames = out.getvalue()
     assert frames.count("the title") > 140
     shown: str = still.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert "12.0 of 12 s" in shown
     assert "…" not in shown.split("╰")[0]
     assert all(len(line) == 80 for line in shown.splitlines())
-    for party in scenario.PARTIES:
+    for party in simulation.PARTIES:
         assert party.id in shown
 
 
@@ -402,23 +406,23 @@ def test_an_interrupted_run_is_settled_and_closed() -> None:
     clock = ManualClock()
     with SyncRepository("memory://", clock=clock) as repository:
         limiter = SyncRateLimiter(repository)
-        scenario.install(limiter)
+        simulation.install(limiter)
         run = Simulation(limiter, clock, 1, 12)
 
         def frame() -> None:
-            if run.counts[EventKind.GRANTED] >= 5:
+            if run.counts["granted"] >= 5:
                 signal.raise_signal(signal.SIGINT)
 
         before = signal.getsignal(signal.SIGINT)
-        assert not play(run, clock.advance, 100, frame)
+        assert not run.play(clock.advance, 100, frame)
         assert signal.getsignal(signal.SIGINT) is before
         assert run.elapsed_ms < 12_000
-        result = results.judge_run(run, limiter, 1)
-    assert result.ok
+        lines = results.judge(run, results.read_counts(limiter))
+    assert all(line.is_right for line in lines)
 
 
 def test_an_interrupted_command_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zae_limiter.cli.demo.views.play", lambda *run: False)
+    monkeypatch.setattr(Simulation, "play", lambda *run: False)
     result = demo("--fast", "--seed", "1")
     assert result.exit_code == 130
     assert "books balance" in result.stdout
@@ -434,8 +438,8 @@ def test_a_run_waits_exactly_until_something_is_due() -> None:
 
     with SyncRepository("memory://", clock=clock) as repository:
         limiter = SyncRateLimiter(repository)
-        scenario.install(limiter)
-        assert play(Simulation(limiter, clock, 1, 3), sleep, 250, lambda: None)
+        simulation.install(limiter)
+        assert Simulation(limiter, clock, 1, 3).play(sleep, 250, lambda: None)
     assert min(slept) > 0
     assert max(slept) <= 0.25
     assert sum(slept) == pytest.approx(3)

@@ -21,8 +21,10 @@ from zae_limiter.bucket import (
     try_consume,
     would_refill_satisfy,
 )
-from zae_limiter.core.bucket import Rule, ShardBalance, first_instant, level, produced, wait_ms
+from zae_limiter.core.balances import wait_ms
 from zae_limiter.core.decide import Reading
+from zae_limiter.core.production import Rule
+from zae_limiter.core.tokens import Tokens
 
 INSTANTS = st.integers(10**12, 2 * 10**12)
 TOKENS = st.integers(-(10**12), 10**12)
@@ -46,18 +48,18 @@ def state(rule: Rule, tokens: int, instant: int) -> BucketState:
 
 @given(rules(), INSTANTS, st.integers(0, 10**9))
 def test_production_is_the_floor_of_the_rational_line(rule: Rule, start: int, span: int) -> None:
-    made = produced(start + span, rule) - produced(start, rule)
+    made = rule.produced(start + span) - rule.produced(start)
     exact = Fraction(span * rule.amount, rule.period)
-    assert produced(start, rule) == floor(Fraction(start * rule.amount, rule.period))
+    assert rule.produced(start) == floor(Fraction(start * rule.amount, rule.period))
     assert abs(made - exact) < 1
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(1, 10**6))
 def test_first_instant_is_the_first(rule: Rule, tokens: int, anchor: int, whole: int) -> None:
     cost = min(whole * 1000, rule.capacity)
-    at = first_instant(rule, tokens, anchor, cost)
-    assert level(rule, tokens, anchor, at) >= cost
-    assert level(rule, tokens, anchor, at - 1) < cost
+    at = rule.fits_at(tokens, anchor, cost)
+    assert rule.level(tokens, anchor, at) >= cost
+    assert rule.level(tokens, anchor, at - 1) < cost
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(0, 10**6), st.integers(0, 10**8))
@@ -65,9 +67,9 @@ def test_waiting_takes_exactly_as_long_as_it_takes(
     rule: Rule, tokens: int, anchor: int, whole: int, later: int
 ) -> None:
     cost, now = min(whole * 1000, rule.capacity), anchor + later
-    wait = wait_ms([ShardBalance(rule, tokens, anchor)], cost, now)
-    assert level(rule, tokens, anchor, now + wait) >= cost
-    assert wait == 0 or level(rule, tokens, anchor, now + wait - 1) < cost
+    wait = wait_ms([Tokens(rule, tokens, anchor)], cost, now)
+    assert rule.level(tokens, anchor, now + wait) >= cost
+    assert wait == 0 or rule.level(tokens, anchor, now + wait - 1) < cost
 
 
 # Refill.
@@ -132,7 +134,7 @@ def test_consume_takes_what_is_there_or_says_when_it_will_be(
     rule: Rule, tokens: int, last: int, requested: int, on: int
 ) -> None:
     bucket, now = state(rule, tokens, last), last + on
-    there = level(rule, tokens, last, now)
+    there = rule.level(tokens, last, now)
     found = try_consume(bucket, requested, now)
     assert found.success == (there >= requested * 1000) == fits(bucket, requested, now)
     if found.success:
@@ -160,14 +162,14 @@ def fits(bucket: BucketState, requested: int, now: int) -> bool:
 def test_force_takes_whatever_the_balance(rule: Rule, tokens: int, last: int, amount: int, on: int) -> None:
     now = last + on
     assert force_consume(state(rule, tokens, last), amount, now) == (
-        level(rule, tokens, last, now) - amount * 1000,
+        rule.level(tokens, last, now) - amount * 1000,
         now,
     )
 
 
 @given(rules(), TOKENS, INSTANTS, st.integers(0, 10**7))
 def test_available_is_whole_tokens_rounded_down_also_in_debt(rule: Rule, tokens: int, last: int, on: int) -> None:
-    there = level(rule, tokens, last, last + on)
+    there = rule.level(tokens, last, last + on)
     assert calculate_available(state(rule, tokens, last), last + on) == floor(Fraction(there, 1000))
 
 
@@ -181,8 +183,8 @@ def test_a_debt_of_half_a_token_shows_as_one() -> None:
 @given(rules(), st.integers(1, 10**9), INSTANTS)
 def test_retry_after_without_a_bucket_is_enough_at_any_phase(rule: Rule, deficit: int, now: int) -> None:
     wait = round(calculate_retry_after(deficit, rule.amount, rule.period) * 1000)
-    assert produced(now + wait, rule) - produced(now, rule) >= deficit
-    assert produced(wait - 1, rule) < deficit, "at phase 0 a millisecond less is not enough"
+    assert rule.produced(now + wait) - rule.produced(now) >= deficit
+    assert rule.produced(wait - 1) < deficit, "at phase 0 a millisecond less is not enough"
 
 
 @pytest.mark.parametrize("deficit", [0, -1, -(10**6)])
@@ -200,11 +202,11 @@ def test_status_agrees_with_the_decision(rule: Rule, tokens: int, last: int, req
     found = build_limit_status("key", "gpt-4", limit, bucket, requested, now)
     tried = try_consume(bucket, requested, now)
     assert found.exceeded == (not tried.success)
-    assert found.available == level(rule, tokens, last, now) // 1000
+    assert found.available == rule.level(tokens, last, now) // 1000
     assert found.deficit == max(0, requested - found.available)
     if found.exceeded:
         assert found.retry_after_seconds == tried.retry_after_seconds
     else:
         assert found.retry_after_seconds == 0.0
-    seen = Reading("key", "gpt-4", (limit,), {limit.name: (ShardBalance(rule, tokens, last),)})
+    seen = Reading("key", "gpt-4", (limit,), {limit.name: (Tokens(rule, tokens, last),)})
     assert found == seen.status(limit, requested * 1000, now)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter import CapacityExceeded, Limit
-from zae_limiter.core.bucket import Rule, ShardBalance
 from zae_limiter.core.decide import Reading, find_fitting, refusal, statuses, wait_for
+from zae_limiter.core.production import Rule
+from zae_limiter.core.tokens import Tokens
 
 NOW = 1_800_000_000_000
 NAMES = ("rpm", "tpm", "rpd")
@@ -24,7 +25,7 @@ def readings(draw: st.DrawFn) -> list[Reading]:
         )
         balances = {
             limit.name: (
-                ShardBalance(Rule.of(limit), draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))),
+                Tokens(Rule.of(limit), draw(st.integers(-50_000, 60_000)), NOW - draw(st.integers(0, 60_000))),
             )
             for limit in limits
         }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import given, strategies as st
 
-from zae_limiter.core import draw as drawing
-from zae_limiter.core.bucket import Rule
-from zae_limiter.core.draw import AnchoredLimit, Guard, draw_all, settle_all
+from zae_limiter.core import tokens
+from zae_limiter.core.change import Change
+from zae_limiter.core.production import FAR, Rule
+from zae_limiter.core.tokens import OwnedLimit, TokenFields, TokenFrame, draw_all, settle_all
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -24,36 +25,39 @@ class Form(NamedTuple):
     change: int
 
 
-def form_of(guard: Guard, put: dict[str, Any], add: dict[str, int]) -> Form:
-    attr, op, value = guard
-    low, high = {"between": value, ">=": (value, 2**62)}.get(op, (None, value))
-    assert attr == "tk"
-    assert put.keys() <= {"tk"}
-    assert op in (">", "between", "<=", ">=")
-    assert ("tk" in put) == (op == ">")
-    return Form("tk" in put, low, high, put.get("tk", add.get("tk", 0)))
+AT = TokenFields("tk", "tc", "ov", "ua", "al", "cp", "ra", "rp", "ca", "ws", "pt")
+
+
+def form_of(change: Change) -> Form:
+    low, high = change.bounds["tk"]
+    assert change.bounds.keys() == {"tk"}
+    assert change.put.keys() <= {"tk"}
+    full = "tk" in change.put
+    assert not full or high == FAR
+    return Form(
+        full, low if low > -FAR else None, low - 1 if full else high, change.put.get("tk", change.add.get("tk", 0))
+    )
 
 
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Form | None:
-    """The draw from a limit that has produced ``since``: one a millisecond, or at any rate up to some instant."""
-    forms = []
-    steady = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
-    for limit, now_ms in ((steady, since), (steady._replace(amount=7, period=3, anchor_ms=11, rest=3 * since), 11)):
-        put: dict[str, Any] = {}
-        add: dict[str, int] = {}
-        guard = drawing.draw(limit, tk, cost, now_ms, put, add, after)
-        assert guard is not None or not (put or add)
-        assert guard is None or add.get("tc", 0) == (cost or 0)
-        forms.append(None if guard is None else form_of(guard, put, add))
-    assert forms[0] == forms[1]
-    return forms[0]
+    """The draw from a limit that has produced ``since``."""
+    change = Change()
+    drawn = tokens.draw(change, AT, tk, cost, ceiling, since, shift=None if after is None else since - after)
+    assert drawn or not (change.put or change.add or change.bounds)
+    assert not drawn or change.add.get("tc", 0) == (cost or 0)
+    return form_of(change) if drawn else None
 
 
 def owe(ceiling: int, tk: int, since: int, cost: int) -> Form:
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
-    return form_of(drawing.owe(limit, tk, cost, since, put, add), put, add)
+    change = Change()
+    tokens.owe(change, AT, tk, cost, ceiling, since)
+    return form_of(change)
+
+
+def owned(rule: Rule, floor: int = 0) -> OwnedLimit:
+    """A limit as its owner takes from it, in a bucket whose anchor is 0."""
+    frame = TokenFrame.of(rule, 0, AT, 0)
+    return "rpm", rule.capacity, frame.amount, frame.period, 0, frame.rest, "tk", "tc", floor, ""
 
 
 def met(form: Form, tk: int) -> bool:
@@ -118,9 +122,8 @@ def test_debt_lowers_the_level_by_exactly_that_amount(
 @given(CEILINGS, LEVELS, SINCE, st.integers(0, 10**6))
 def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, since: int, cost: int) -> None:
     form = draw(ceiling, held - since, since, cost)
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"))
     image = {"tk": held - since, "tc": 7, "rf": 0}
-    changed = draw_all([("rpm", *limit[:8])], image, {"rpm": cost}, since)
+    changed = draw_all([owned(Rule(ceiling, 1, 1))], image, {"rpm": cost}, since)
     if form is None:
         assert changed is None
     elif cost:
@@ -132,9 +135,8 @@ def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, sinc
 
 @given(CEILINGS, LEVELS, SINCE, st.integers(-(10**6), 10**6))
 def test_who_holds_the_bucket_alone_settles_the_same(ceiling: int, held: int, since: int, delta: int) -> None:
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"), least=-(2**62))
     image = {"tk": held - since, "tc": 7, "rf": 0}
-    settled = settle_all([("rpm", *limit[:8])], image, {"rpm": delta}, since)
+    settled = settle_all([owned(Rule(ceiling, 1, 1), -FAR)], image, {"rpm": delta}, since)
     if delta > 0:
         assert settled == {
             "tk": after(owe(ceiling, held - since, since, delta), held - since),
@@ -152,14 +154,13 @@ def test_who_holds_the_bucket_alone_settles_the_same(ceiling: int, held: int, si
 def test_a_debt_stops_at_the_least_that_it_may_leave(
     ceiling: int, held: int, since: int, cost: int, least: int
 ) -> None:
-    limit = AnchoredLimit.of(Rule(ceiling, 1, 1), 0, ("tk", "tc"), least=least)
-    settled = settle_all([("rpm", *limit[:8])], {"tk": held - since, "tc": 0}, {"rpm": cost}, since)
+    settled = settle_all([owned(Rule(ceiling, 1, 1), least)], {"tk": held - since, "tc": 0}, {"rpm": cost}, since)
     assert (settled is None) == (min(ceiling, held) - cost < least)
 
 
 @given(CEILINGS, SINCE, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 2**52))
 def test_a_limit_reaches_as_far_as_it_says(ceiling: int, anchor: int, amount: int, period: int, milli: int) -> None:
-    limit = AnchoredLimit.of(Rule(ceiling, amount, period), anchor, ("tk", "tc"))
+    limit = TokenFrame.of(Rule(ceiling, amount, period), anchor, AT, anchor)
     last = limit.reaches(milli)
     assert limit.since(last) <= milli < limit.since(last + 1)
 

@@ -12,8 +12,9 @@ from hypothesis import assume, given, settings, strategies as st
 from zae_limiter import Limit, ScheduleEntry, ValidationError
 from zae_limiter.core import borders
 from zae_limiter.core.borders import Scheduled, wait_across
-from zae_limiter.core.bucket import FOR_EVER, Rule, ShardBalance
+from zae_limiter.core.production import FOR_EVER, Rule
 from zae_limiter.core.schedule import find_active, last_change, next_change
+from zae_limiter.core.tokens import Tokens
 from zae_limiter.records.config import decode, encode
 from zae_limiter.records.keys import system_config
 
@@ -116,7 +117,7 @@ def test_what_no_entry_can_hold_is_refused_without_a_look_at_the_borders(monkeyp
         [ScheduleEntry("* 9-17 * * 1-5", capacity=50)]
     )
     rule, now_ms = Rule.of(limit), ms("2026-06-06T12:00")
-    held = (ShardBalance(rule, 0, now_ms, ((FOR_EVER, 7_000),)),)
+    held = (Tokens(rule, 0, now_ms, ((FOR_EVER, 7_000),)),)
     assert wait_across(Scheduled(limit, 0.5), held, 57_000, now_ms, now_ms) == 60_000
 
     def look(*_: object) -> None:
@@ -136,7 +137,7 @@ def test_what_fits_at_some_time_is_not_told_as_never_however_far_that_is() -> No
     limit = Limit.per_second("rps", 10).with_schedule(entries)
     now_ms, waits = ms("2026-11-02T12:00"), []
     while limit.in_force(now_ms).capacity < 100:
-        held = (ShardBalance(Rule.of(limit.in_force(now_ms)), 5_000, now_ms),)
+        held = (Tokens(Rule.of(limit.in_force(now_ms)), 5_000, now_ms),)
         waits.append(wait_across(Scheduled(limit), held, 100_000, now_ms, now_ms))
         now_ms += waits[-1]
     assert len(waits) == 2
@@ -177,7 +178,7 @@ def test_a_quota_skips_only_borders_that_change_nothing(
     limit = Limit.quota("tokens", 100, every=every, rollover=20).with_schedule(entries)
     now_ms = ms("2026-06-05T00:00") + more_ms
     rule = Rule.of(limit.in_force(now_ms))
-    asked = (Scheduled(limit, floor), (ShardBalance(rule, held * 1_000, now_ms, lots),), cost * 1_000, now_ms)
+    asked = (Scheduled(limit, floor), (Tokens(rule, held * 1_000, now_ms, lots),), cost * 1_000, now_ms)
     found = wait_across(*asked, now_ms + from_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(borders, "_skip_borders", lambda *given: given[-1])
@@ -191,7 +192,7 @@ def test_a_quota_skips_only_borders_that_change_nothing(
 def test_a_quota_waits_three_weeks_across_a_border_a_minute() -> None:
     limit = Limit.quota("tokens", 1_000, every="month").with_schedule([ScheduleEntry("*/2 * * * *", scale=0.5)])
     now_ms = ms("2027-06-09T12:00")
-    held = (ShardBalance(Rule.of(limit.in_force(now_ms)), 0, now_ms),)
+    held = (Tokens(Rule.of(limit.in_force(now_ms)), 0, now_ms),)
     assert wait_across(Scheduled(limit), held, 400_000, now_ms, now_ms) == ms("2027-07-01T00:00") - now_ms
 
 

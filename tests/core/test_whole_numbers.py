@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from zae_limiter import Limit, RateLimiter, StackOptions, ValidationError
-from zae_limiter.aws.template import check_options
 from zae_limiter.core.addresses import prefix_length
 from zae_limiter.core.limit import seconds
 from zae_limiter.kv import DictRepository, RateLimitPolicy, TokenBucket
@@ -106,9 +105,9 @@ def test_kept_as_a_plain_int(name: str) -> None:
 
 
 def test_options_of_a_stack_are_checked_by_their_value() -> None:
-    check_options("my-app", StackOptions(lambda_memory=whole(512), log_retention_days=whole(30)))
+    StackOptions(lambda_memory=whole(512), log_retention_days=whole(30)).check_stack_name("my-app")
     with pytest.raises(ValidationError, match="from 128 to 10240"):
-        check_options("my-app", StackOptions(lambda_memory=whole(1)))
+        StackOptions(lambda_memory=whole(1))
 
 
 def test_amounts_of_a_rule_by_limit() -> None:

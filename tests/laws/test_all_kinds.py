@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from tests.conformance.oracle import made
+from tests.conformance.traffic import RESOURCE, Boom
 from tests.laws.test_laws import from_start, prove
 from zae_limiter import Limit, RateLimitExceeded
-from zae_limiter.testing.conformance.oracle import made
-from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
 if TYPE_CHECKING:
     from tests.support.backends import Backend

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance import LIMITER_CHECKS, SHARD_CHECKS, STORE_CHECKS, Check
 from tests.laws import test_broken_stores as test_records_broken_stores
 from tests.laws.test_broken_stores import fails, named
 from tests.laws.toys import Toy, toys
 from zae_limiter import BackendCapabilities
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write
 from zae_limiter.stores.ranges import cursor_of, page_of
-from zae_limiter.testing.conformance import LIMITER_CHECKS, STORE_CHECKS, Check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -409,7 +409,7 @@ class Rigid(Toy):
         return super().applied(None, write) if old is None else old
 
 
-@pytest.mark.parametrize("check", LIMITER_CHECKS, ids=str)
+@pytest.mark.parametrize("check", [*LIMITER_CHECKS, *SHARD_CHECKS], ids=str)
 def test_every_check_of_the_limiter_can_fail(check: Check) -> None:
     """On a store that forgets, or forgets to forget, or takes everything, no claim about the limiter holds for all."""
     failed = []

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance import CHECKS, LIMITER_CHECKS, SHARD_CHECKS, STORE_CHECKS, Check, deviating
 from tests.laws.toys import Distant, Hot, Toy, toys
 from tests.support.backends import BACKENDS, Backend
 from zae_limiter.records.algebra import (
     Image,
 )
 from zae_limiter.testing import Harness
-from zae_limiter.testing.conformance import CHECKS, LIMITER_CHECKS, STORE_CHECKS, Check, deviating
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,18 @@ def test_the_limiter_conforms_without_free_commits(kind: type[Toy], check: Check
     check.run(toys(kind, blocking))
 
 
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+@pytest.mark.parametrize("check", SHARD_CHECKS, ids=str)
+def test_the_limiter_conforms_where_buckets_are_split(check: Check, blocking: bool) -> None:
+    check.run(toys(Hot, blocking))
+
+
+@pytest.mark.parametrize("backend", [each for each in BACKENDS if each.kind == "dynamodb"], ids=str, indirect=True)
+@pytest.mark.parametrize("check", SHARD_CHECKS, ids=str)
+def test_our_store_that_splits_buckets_conforms(check: Check, harness: Harness) -> None:
+    check.run(harness)
+
+
 # Deviations are named, run all the same, and have to fail.
 
 
@@ -95,7 +107,8 @@ def test_a_deviation_from_nothing_is_an_error() -> None:
 
 def test_checks_are_named_once_and_claim_something() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS) == len(STORE_CHECKS) + len(LIMITER_CHECKS)
-    assert all(check.claim for check in CHECKS)
+    assert not {check.name for check in CHECKS} & {check.name for check in SHARD_CHECKS}
+    assert all(check.claim for check in (*CHECKS, *SHARD_CHECKS))
 
 
 def test_the_suite_needs_no_test_library() -> None:

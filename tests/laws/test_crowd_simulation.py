@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository
-from zae_limiter.core.bucket import Rule, level, produced
+from zae_limiter.core.production import Rule
 from zae_limiter.limiter.engine import Engine
 from zae_limiter.records import keys
 from zae_limiter.stores.memory import MemoryStore
@@ -91,7 +91,7 @@ async def would_have_fitted(shared: MemoryStore, came_ms: int) -> bool:
     (image,) = await shared.read([keys.bucket(await backend.ns(backend.deadline()), "key", "gpt-4")])
     assert image is not None
     return all(
-        level(Rule.of(limit), image[f"b_{limit.name}_tk"], image["rf"], came_ms) >= COST[limit.name] * 1000
+        Rule.of(limit).level(image[f"b_{limit.name}_tk"], image["rf"], came_ms) >= COST[limit.name] * 1000
         for limit in (TPM, RPM)
     )
 
@@ -101,7 +101,7 @@ def decisions(charged: list[Write], limit: Limit) -> list[tuple[int, int]]:
     rule = Rule.of(limit)
     found = []
     anchor = next(write.put["rf"] for write in charged if "rf" in write.put)
-    base = produced(anchor, rule)
+    base = rule.produced(anchor)
     for write in charged:
         if "rf" in write.put:
             found.append((base, write.put[f"b_{limit.name}_tc"]))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance import laws
+from tests.conformance.oracle import balances, made
+from tests.conformance.traffic import RESOURCE, Boom, Family, Move
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.testing import Fault, Harness
-from zae_limiter.testing.conformance import laws
-from zae_limiter.testing.conformance.oracle import balances, made
-from zae_limiter.testing.conformance.traffic import RESOURCE, Boom, Family, Move
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

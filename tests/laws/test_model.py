@@ -25,13 +25,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.conformance.oracle import ExactBucket, balances, made
+from tests.conformance.room import beside, new_limiter
+from tests.conformance.traffic import RESOURCE, Boom
 from tests.laws.test_laws import DAY_MS, NAMES, START_MS, costs, limits, several_limits, steps
 from tests.support.backends import BACKENDS, Backend
 from zae_limiter import CapacityExceeded, Limit, RateLimitExceeded
 from zae_limiter.runtime.blocking import run
-from zae_limiter.testing.conformance.oracle import ExactBucket, balances, made
-from zae_limiter.testing.conformance.room import beside, new_limiter
-from zae_limiter.testing.conformance.traffic import RESOURCE, Boom
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance import LIMITER_CHECKS, Check
 from tests.laws import test_laws
 from tests.support.backends import PREFETCHING, Backend
-from zae_limiter.testing.conformance import LIMITER_CHECKS, Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

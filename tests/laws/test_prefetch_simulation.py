@@ -17,8 +17,8 @@ import pytest
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.core.advance import Advance
-from zae_limiter.limiter.held_bucket import HeldBucket, Taken
-from zae_limiter.limiter.held_tokens import Lot
+from zae_limiter.limiter.prefetch.batch import PrefetchedBatch
+from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket, Taken
 from zae_limiter.records.charging import LAG_MS
 from zae_limiter.stores.memory import MemoryStore
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zae_limiter.limiter.planning import Part
+    from zae_limiter.limiter.prefetch.corrections import WriteUnderWay
     from zae_limiter.records.algebra import Image
 
 LIMIT = Limit.per_second("rps", 1_000)
@@ -60,14 +61,14 @@ def decided(lease: Lease) -> list[tuple[int, int]]:
     (taken,) = grant.held
     assert isinstance(taken, Taken)
     found = []
-    for lot, amounts, left in taken.places:
-        advance, amount = lot.advances["rps"], amounts["rps"]
+    for batch, amounts, left in taken.pieces:
+        advance, amount = batch.advances["rps"], amounts["rps"]
         first = counted = advance.size - left["rps"] - amount
-        instant = advance.instant(first + 1)
+        instant = advance.grantable_from(first + 1)
         while counted < first + amount:
-            born = min(first + amount, advance.born(instant))
-            found.append((instant, born - counted))
-            counted, instant = born, instant + 1
+            grantable = min(first + amount, advance.grantable(instant))
+            found.append((instant, grantable - counted))
+            counted, instant = grantable, instant + 1
     return found
 
 
@@ -101,8 +102,8 @@ async def simulate(
                     outcome.grants.append(grant)
         except RateLimitExceeded:
             outcome.refused += 1
-            for bucket in limiter._prefetcher.held.active() if limiter._prefetcher else ():
-                outcome.refused_while_held += bucket._count_ready(shared.clock.now_ms()).get("rps", 0) >= 1_000
+            for bucket in limiter._prefetcher.active() if limiter._prefetcher else ():
+                outcome.refused_while_held += bucket.count_ready(shared.clock.now_ms()).get("rps", 0) >= 1_000
 
     async def process(limiter: RateLimiter, store: Distant) -> None:
         await limiter.available("key", "gpt-4")
@@ -188,24 +189,28 @@ def grant_at_once(self: Advance, now_ms: int) -> int:
     return self.size if now_ms >= self.drawn_ms else 0
 
 
-def find_more(self: HeldBucket, part: Part, as_of_ms: int, image: Image, now_ms: int) -> None:
+def find_more(self: PrefetchedBucket, part: Part, image: Image, write: WriteUnderWay) -> None:
     """Take the bucket for fuller than it was."""
-    KEEP(self, part, as_of_ms, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, now_ms)
+    KEEP(self, part, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, write)
 
 
-def return_all(self: Lot) -> dict[str, int]:
+def return_all(self: PrefetchedBatch) -> dict[str, int]:
     """Return what was granted too."""
     back = {name: -advance.size for name, advance in self.advances.items()} if any(self.left.values()) else {}
     self.left = dict.fromkeys(self.left, 0)
     return back
 
 
-KEEP = HeldBucket._keep
+KEEP = PrefetchedBucket.keep
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "wrong"),
-    [(Advance, "born", grant_at_once), (HeldBucket, "_keep", find_more), (Lot, "take_back", return_all)],
+    [
+        (Advance, "grantable", grant_at_once),
+        (PrefetchedBucket, "keep", find_more),
+        (PrefetchedBatch, "take_back", return_all),
+    ],
 )
 def test_the_checks_notice_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch, kind: type, name: str, wrong: Callable[..., object]

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository
-from zae_limiter.core.bucket import Rule, between
+from zae_limiter.core.production import Rule
 from zae_limiter.records import keys
 from zae_limiter.stores.memory import MemoryStore
 
@@ -138,7 +138,7 @@ def worst_balance(granted: list[tuple[int, int]], limit: Limit) -> int:
     lowest = balance = rule.capacity
     before = min(granted)[0]
     for instant, cost in sorted(granted):
-        balance = min(rule.capacity, balance + between(rule, before, instant)) - cost * 1000
+        balance = min(rule.capacity, balance + rule.produced_between(before, instant)) - cost * 1000
         before = instant
         lowest = min(lowest, balance)
     return lowest
@@ -149,7 +149,7 @@ def oracle(run: Run, limit: Limit, cost: int) -> int:
     rule = Rule.of(limit)
     balance, before, total = rule.capacity, min(run.came), 0
     for instant in sorted(run.came):
-        balance = min(rule.capacity, balance + between(rule, before, instant))
+        balance = min(rule.capacity, balance + rule.produced_between(before, instant))
         before = instant
         if balance >= cost * 1000:
             balance -= cost * 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws.test_mutations import Mutation, check_killed
+from tests.laws.mutants import Mutation, check_killed
 
 AT_MOST = "slots.at_most_so_many"
 TOKENS = "slots.taken_with_tokens_all_or_nothing"
@@ -31,34 +31,24 @@ MUTATIONS = [
     # Following the writes of this process.
     Mutation("records.slot_table.SlotTable.follow", "gone.append(number)", "pass", TOKENS, "memory"),
     Mutation("records.slot_table.SlotTable.follow", "put[number] = until_ms", "pass", FLOORS, "memory"),
-    Mutation("core.slots.Slots._carry", "del free[bisect_left(free, number)]", "pass", CALLS, "memory"),
     # Taking.
-    Mutation(
-        "records.slots.SlotChanges.take",
-        "(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms))",
-        "self.guards",
-        AT_MOST,
-    ),
-    Mutation(
-        "records.slots.SlotChanges.take", "MISSING_OR_AT_MOST, now_ms", "MISSING_OR_AT_MOST, now_ms + 99_000", AT_MOST
-    ),
-    Mutation("records.slots.take_slots", "return None", "continue", AT_MOST),
-    Mutation("records.slots.SlotChanges.take", "now_ms + ttl_ms", "now_ms + ttl_ms + 1", PROMISE),
+    Mutation("records.slots.take_slots", "change.guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))", "", AT_MOST),
+    Mutation("records.slots.take_slots", "MISSING_OR_AT_MOST, now_ms", "MISSING_OR_AT_MOST, now_ms + 99_000", AT_MOST),
+    Mutation("records.slots.take_slots", "return False", "continue", AT_MOST),
+    Mutation("records.slots.take_slots", "now_ms + limit.ttl_ms", "now_ms + limit.ttl_ms + 1", PROMISE),
     Mutation("records.slots.take_slots", "min(count, len(free))", "1", NAMED),
     Mutation("limiter.engine.Engine.take", "cost if holder is None else chain.complete(cost)", "cost", TOKENS),
     # Renewing.
     Mutation("records.slots.renew_slots", "slot.renewed_until(now_ms)", "slot.until_ms", RENEWED),
-    Mutation("records.slots.renew_slots", "for slot in slots for attr in", "for slot in slots[:0] for attr in", LATE),
+    Mutation("records.slots.renew_slots", "change.guards += (slot", "_ = (slot", LATE),
     Mutation("records.slots.TakenSlot.renewed_until", "min(until_ms, self.last_ms)", "until_ms", RENEWED),
     Mutation("records.slots.TakenSlot.is_ours", "image.get(self.fence_attr) == self.fence and", "", LATE),
     Mutation("limiter.holding.Holdings.hold", HOLD, "pass", RENEWED),
     Mutation("limiter.holding.Holdings._find_due", "record.is_due(now_ms)", "False", RENEWED),
     Mutation("limiter.holding.Holdings._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED),
     # Freeing.
-    Mutation(
-        "records.slots.release_slots", "SlotChanges(guards, put, add, remove)", "SlotChanges((), put, add)", TOKENS
-    ),
-    Mutation("records.slots.release_slots", "guards += ((slot", "_ = ((slot", LATE),
+    Mutation("records.slots.release_slots", "change.remove += slot.until_attr, slot.fence_attr", "", TOKENS),
+    Mutation("records.slots.release_slots", "change.guards += (slot", "_ = (slot", LATE),
     Mutation("limiter.holding.Holdings.let_go", "self._places.pop(slot, None)", "None", CALLS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here:", TOKENS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if slots and not parts:", LEVELS),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from tests.conformance.slots import Step, slots_never_exceed
 from tests.laws.test_laws import PHASES, from_start, prove
 from zae_limiter import Limit
-from zae_limiter.testing.conformance.slots import Step, slots_never_exceed
 
 if TYPE_CHECKING:
     from tests.support.backends import Backend

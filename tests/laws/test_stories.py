@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conformance.room import beside, new_limiter, take
 from zae_limiter import (
     CorruptRecordError,
     Limit,
@@ -16,7 +17,6 @@ from zae_limiter import (
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write
 from zae_limiter.testing import Fault, FaultyStore, Harness
-from zae_limiter.testing.conformance.room import beside, new_limiter, take
 
 if TYPE_CHECKING:
     from zae_limiter import RateLimiter

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.conformance.policies import alert_events
 from tests.support.acquiring import granted, take
+from tests.support.charges import create, draw, written
 from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from zae_limiter import (
@@ -32,15 +34,16 @@ from zae_limiter import (
 )
 from zae_limiter.cli.arguments import parse_limit, spell_limit
 from zae_limiter.core.alerts import Marks, cross_quota, cross_rate
-from zae_limiter.records import charging, keys
+from zae_limiter.core.change import Change
+from zae_limiter.records import charging, keys, reshaping
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
+from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import Level, token_limits_for
-from zae_limiter.records.reshaping import reshape
+from zae_limiter.records.settlement import Charge, settle
 from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.policies import alert_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,19 +174,18 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     limit, now = replace(made, alerts=parts), 10**11
     limits = (limit,)
     level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
-    new = apply_write(None, charging.create(level, {}, now))
+    new = apply_write(None, create(level, {}, now))
     assert new is not None
     al = {"b_t_al": states[0]} if quota else {}
     image = {**new, "b_t_tk": seen, **al}
-    bound = charging.anchored_limits(level, image, now)
-    assert bound is not None
     now += 40
     since = 0 if quota else 40 * capacity
     others = charging.Contention({"t"}, now - 100, 1) if crowded else charging.ALONE
-    write = charging.charge(level, image, bound, {"t": cost}, now, others)
-    if write is None:
+    change = draw(level, image, {"t": cost}, now, others)
+    if change is None:
         return
-    write, told = watch(level, image, write, now)
+    told = watch(level, image, change, now)
+    write = write_of(change, level.key, image)
     possible = [guard[2] for guard in write.guards if guard[1] == "between"]
     assert all(low <= high for low, high in possible), "there is something that it can meet"
     assert crowded or holds(image, write.guards), "by who has seen what is stored, it is written"
@@ -210,17 +212,15 @@ def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
     """Others are writing the full bucket: it is drawn as of a moment ago, and who comes first has taken some of it."""
     limits, now = (Limit.per_second("t", 10, alerts=(0.4,)),), 10**11
     level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
-    new = apply_write(None, charging.create(level, {}, now))
+    new = apply_write(None, create(level, {}, now))
     assert new is not None
     image = {**new, "b_t_tk": 12_000}
-    bound = charging.anchored_limits(level, image, now)
-    assert bound is not None
     others = charging.Contention({"t"}, now - 100, 1)
-    write = charging.charge(level, image, bound, {"t": 5_000}, now + 40, others)
-    assert write is not None
-    write, alerts = watch(level, image, write, now + 40)
+    change = draw(level, image, {"t": 5_000}, now + 40, others)
+    assert change is not None
+    alerts = watch(level, image, change, now + 40)
     assert [alert.threshold for alert in alerts] == [0.4]
-    assert holds({**image, "b_t_tk": 10_000}, write.guards)
+    assert holds({**image, "b_t_tk": 10_000}, written(change).guards)
 
 
 async def test_each_threshold_of_a_quota_is_announced_once_in_each_window(harness: Harness) -> None:
@@ -485,17 +485,15 @@ def test_of_a_split_bucket_the_first_shard_announces_for_all() -> None:
     limits = (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
     level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
-    image = apply_write(None, charging.create(level, {"tpd": 10_000}, now))
+    image = apply_write(None, create(level, {"tpd": 10_000}, now))
     assert image is not None
     told: list[list[float]] = []
     for place, before, write in zip((0, 1), (image, None), split(level, image, now), strict=True):
         shard, half = level.at(place, 2), apply_write(before, write)
         assert half is not None
-        bound = charging.anchored_limits(shard, half, now)
-        assert bound is not None, "no shard has to be moved"
-        taken = charging.charge(shard, half, bound, {"tpd": 30_000}, now)
-        assert taken is not None
-        _, alerts = watch(shard, half, taken, now)
+        taken = draw(shard, half, {"tpd": 30_000}, now)
+        assert taken is not None, "no shard has to be moved"
+        alerts = watch(shard, half, taken, now)
         told.append([alert.threshold for alert in alerts])
         assert all(alert.used == 70 for alert in alerts), "as if all of them were used like the first"
     assert told == [[0.5], []]
@@ -505,12 +503,13 @@ def test_a_bucket_that_is_moved_crosses_in_the_same_write() -> None:
     plain, limits = (replace(DAY, alerts=()),), (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
     old = Level(key, "ns", "key", "gpt-4", plain, token_limits_for(plain), "system", 1)
-    image = apply_write(None, charging.create(old, {"tpd": 10_000}, now))
+    image = apply_write(None, create(old, {"tpd": 10_000}, now))
     assert image is not None
     level = old._replace(limits=limits, token_limits=token_limits_for(limits), version=2)
-    moved = reshape(level, image, {"tpd": 45_000}, now)
-    assert moved is not None
-    write, alerts = watch(level, image, moved, now)
+    change = reshaping.migrate(level, image, {"tpd": 45_000}, now)
+    assert isinstance(change, Change)
+    alerts = watch(level, image, change, now)
+    write = write_of(change, level.key, image)
     assert [alert.threshold for alert in alerts] == [0.5]
     assert holds(image, write.guards)
     assert not holds({**image, "b_tpd_tk": 90_001 - 45_000 + 10_000}, write.guards), "then it would not be crossed"
@@ -604,3 +603,13 @@ async def test_alerts_beside_a_concurrency_limit(harness: Harness) -> None:
         assert lease.available == {"rpm": 10, "parallel": 2}
     async with limiter.acquire("key", "gpt-4", {"rpm": 1}, limits=limits) as lease:
         assert lease.available == {"rpm": 9, "parallel": 2}
+
+
+def test_a_debt_by_a_client_whose_clock_is_behind_is_announced_as_of_the_instant_that_it_counts_from() -> None:
+    limits, now = (Limit.per_second("t", 10, alerts=(0.5,)),), 10**11
+    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
+    taken = apply_write(None, create(level, {"t": 9_000}, now))
+    assert taken is not None
+    image = {**taken, "at": now + 900}  # by then it is full again, and others have charged it
+    change = settle(level, image, {"t": 6_000}, Charge.of(level, image, now + 900), now)
+    assert [alert.threshold for alert in watch(level, image, change, now)] == [0.5]

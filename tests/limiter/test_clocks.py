@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.acquiring import granted, take
+from tests.support.deadlines import ends_within
 from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry, SyncRateLimiter, ValidationError
 from zae_limiter.stores.sqlite import SqliteStore
 from zae_limiter.testing import Harness, ManualClock
@@ -277,3 +278,18 @@ async def test_no_history_of_clocks_and_limits_makes_contention(harness: Harness
             with contextlib.suppress(ValidationError):  # floors may have gone
                 cost, priority = {"a": chance.choice([0, 1, 5, 25, 50, 100])}, chance.choice([None, "batch"])
                 await granted(limiter, cost, priority=priority)
+
+
+async def test_a_new_key_is_served_while_the_clock_is_behind_its_project(harness: Harness) -> None:
+    """Its bucket is decided as of the instant at which the project was seen, and so is the age of its config."""
+    repository = harness.repository()
+    limiter = harness.limiter(repository)
+    await repository.set_system_defaults(RPM)
+    await repository.create_entity("project")
+    await repository.create_entity("key", parent_id="project", cascade=True)
+    await limiter.available("key", "gpt-4")  # the config of the key is read
+    harness.clock.advance(5)
+    assert await granted(limiter, {"rpm": 1}, "project")
+    harness.clock.advance(-4.5)
+    with ends_within(20):
+        assert await granted(limiter, {"rpm": 1}, "key")

@@ -126,9 +126,9 @@ async def test_a_bucket_that_another_thread_sees_filled_meanwhile_is_looked_at_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between finding that nothing fits and refusing, another loop may have shown an image with more in it."""
-    seen_empty = [None, None]  # as remembered, and as just read
+    seen_empty = [deciding.UNKNOWN, deciding.UNKNOWN]  # as remembered, and as just read
 
-    def draft_later(*args: Any) -> deciding.Draft | None:
+    def draft_later(*args: Any) -> deciding.Draft | deciding.Lack:
         return seen_empty.pop() if seen_empty else deciding.draft(*args)
 
     monkeypatch.setattr(engine, "draft", draft_later)
@@ -149,7 +149,7 @@ async def test_config_that_another_thread_sees_between_two_looks_at_a_lost_race_
     assert await take(other) == 99
     drafted: list[deciding.Knowledge] = []
 
-    def draft_outdated(chain: Any, pending: Any, now_ms: int, knowledge: deciding.Knowledge) -> deciding.Draft | None:
+    def draft_outdated(chain: Any, pending: Any, now_ms: int, knowledge: deciding.Knowledge) -> Any:
         drafted.append(knowledge)
         if drafted[-2:] == [deciding.Knowledge.LOST_RACE] * 2:  # the second look, as of now
             raise planning.Outdated

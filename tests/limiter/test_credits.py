@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.credits import EXPIRIES, RATE, STILL, Play
+from tests.conformance.oracle import LAG_MS, Entry, Ledger
+from tests.conformance.policies import alert_events
+from tests.conformance.shards import split
 from tests.laws.toys import Distant, Hot, Toy, toys
-from tests.limiter.test_shards import begun, opened, split, still
+from tests.limiter.test_shards import begun, opened, still
 from tests.support.acquiring import granted, take
+from tests.support.charges import charge, create
 from zae_limiter import (
     CapacityExceeded,
     CorruptRecordError,
@@ -24,16 +29,13 @@ from zae_limiter import (
     Repository,
     SyncRateLimiter,
 )
-from zae_limiter.records import charging, keys
+from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write, apply_write, holds
 from zae_limiter.records.credits import add_credit
 from zae_limiter.records.instants import iso
 from zae_limiter.records.level import MADE, Level, token_limits_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.credits import EXPIRIES, RATE, STILL, Play
-from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
-from zae_limiter.testing.conformance.policies import alert_events
 from zae_limiter_aggregator.consumption import measure_change
 from zae_limiter_aggregator.stream import StreamChange
 
@@ -171,15 +173,13 @@ def test_takers_of_lots_alone_commute() -> None:
     key = keys.bucket("ns", "key", "gpt-4")
     limits = (TPM,)
     level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits))
-    image = apply_write(None, charging.create(level, {"tpm": 100_000}, NOW))
+    image = apply_write(None, create(level, {"tpm": 100_000}, NOW))
     assert image is not None
     image = apply_write(image, add_credit(key, image, {"tpm": 50_000}, NOW + 60_000, NOW))
     assert image is not None
 
     def drawn(tokens: int) -> Write:
-        anchored = charging.anchored_limits(level, image, NOW)
-        assert anchored is not None
-        write = charging.charge(level, image, anchored, {"tpm": tokens * 1000}, NOW)
+        write = charge(level, image, {"tpm": tokens * 1000}, NOW)
         assert write is not None
         return write
 

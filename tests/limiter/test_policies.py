@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.support.acquiring import granted, take
+from tests.support.charges import create
 from zae_limiter import (
     Access,
     CapacityExceeded,
@@ -26,7 +27,7 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.bucket import calculate_available, try_consume
-from zae_limiter.records import bucket, charging, keys
+from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Write, apply_write
 from zae_limiter.records.level import Level, token_limits_for
 from zae_limiter.records.splitting import split
@@ -380,7 +381,7 @@ def test_the_shards_of_a_quota_sell_it_together() -> None:
     key = keys.bucket("ns", "key", "gpt-4")
     level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
     noon = round(datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp() * 1000)
-    image = apply_write(None, charging.create(level, {"tpd": 300_001}, noon))
+    image = apply_write(None, create(level, {"tpd": 300_001}, noon))
     assert image is not None
     old, new = (
         apply_write(before, write) for before, write in zip((image, None), split(level, image, noon), strict=True)

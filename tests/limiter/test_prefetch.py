@@ -333,7 +333,7 @@ def test_what_is_being_drawn_at_the_close_goes_back(turns: int) -> None:
         limiter = RateLimiter(Repository(Slow(toy)), prefetch=0.5)
         await limiter.set_system_defaults([RPS])
         assert limiter._prefetcher is not None
-        while not any(bucket.is_refilling for bucket in limiter._prefetcher.held.active()):
+        while not any(bucket.is_drawing for bucket in limiter._prefetcher.active()):
             async with limiter.acquire(KEY, MODEL, {"rps": 1}):
                 granted += 1
             clock.advance_ms(10 if granted < 30 else 1)
@@ -405,3 +405,18 @@ def test_statistics_say_what_was_spared() -> None:
     assert 0 < stats.spared_writes < stats.granted
     client.limiter.flush()
     assert client.limiter.repository.get_backend_stats().prefetch.returned > 0
+
+
+def test_thresholds_are_announced_by_draws_in_advance_and_by_debts_that_they_settle() -> None:
+    told: list[tuple[float, int]] = []
+    limit = Limit.per_second("rps", 100, burst=1_000, alerts=(0.25, 0.5, 0.9))
+    client = Client(limit, on_alert=lambda alert: told.append((alert.threshold, alert.used)))
+    for _ in range(80):
+        with client.limiter.acquire(KEY, MODEL, {"rps": 10}):
+            client.clock.advance_ms(10)
+    assert [threshold for threshold, _ in told] == [0.25, 0.5]
+    with client.limiter.acquire(KEY, MODEL, {"rps": 10}) as lease:
+        lease.settle(rps=400)
+    client.limiter.flush()
+    assert [threshold for threshold, _ in told] == [0.25, 0.5, 0.9]
+    assert client.limiter.repository.get_backend_stats().prefetch.granted, "tokens were drawn in advance"

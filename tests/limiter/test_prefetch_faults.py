@@ -181,9 +181,8 @@ def test_a_loop_that_was_closed_in_the_middle_of_a_draw_keeps_nobody_waiting() -
         await ask(60)
 
     asyncio.run(begin())
-    held = limiter._prefetcher
-    assert held is not None
-    (bucket,) = held.held.active()
+    assert limiter._prefetcher is not None
+    (bucket,) = limiter._prefetcher.active()
     ended = asyncio.new_event_loop()
     ended.close()
     assert bucket.begin(ended)  # as a write does that never ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,9 +12,13 @@ from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.limiter.coalescer import PendingCharge
-from zae_limiter.limiter.held_bucket import HeldBucket
-from zae_limiter.limiter.prefetching import Prefetcher
+from zae_limiter.limiter.deciding import UNKNOWN, Knowledge
+from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket
+from zae_limiter.limiter.prefetch.prefetcher import Prefetcher
 from zae_limiter.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from zae_limiter.limiter.grant import Grant
 
 
 def prefetcher_of(client: Client) -> Prefetcher:
@@ -23,8 +27,8 @@ def prefetcher_of(client: Client) -> Prefetcher:
     return prefetcher
 
 
-def only_bucket(client: Client) -> HeldBucket:
-    (bucket,) = prefetcher_of(client).held.active()
+def only_bucket(client: Client) -> PrefetchedBucket:
+    (bucket,) = prefetcher_of(client).active()
     return bucket
 
 
@@ -122,8 +126,9 @@ def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
     bucket, prefetcher = only_bucket(client), prefetcher_of(client)
     write = bucket.begin(object())
     assert write is not None
-    too_much = PendingCharge[object]({"rps": 10**9}, prefetcher.engine.begin())
-    assert bucket.draft([too_much], client.clock.now_ms()) is None  # type: ignore[list-item]  # what it is granted
+    too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.begin())
+    now_ms = client.clock.now_ms()
+    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Knowledge.REMEMBERED) is UNKNOWN
     client.clock.advance_ms(501)
     assert prefetcher.keep_up() is None, "the corrections are in hand"
     bucket.end(write)
@@ -188,7 +193,7 @@ def test_own_debt_of_a_level_that_nothing_is_taken_of_is_seen() -> None:
     lease.adjust(tpm=5_000)
     lease.exit()
     assert client.limiter.available("org", MODEL) == {"tpm": -4_000}
-    org = next(each for each in prefetcher_of(client).held.active() if "tpm" in each.names)
+    org = next(each for each in prefetcher_of(client).active() if "tpm" in each.names)
     assert org.take(cost, client.clock.now_ms()) is None
 
 
@@ -218,7 +223,7 @@ def test_a_look_with_an_older_instant_owes_as_of_the_newest() -> None:
     lease = client.take(cost)
     lease.adjust(tpm=1_000)
     lease.exit()
-    org = next(each for each in prefetcher_of(client).held.active() if "tpm" in each.names)
+    org = next(each for each in prefetcher_of(client).active() if "tpm" in each.names)
     assert org.take(cost, client.clock.now_ms() - 200) is not None
     client.limiter.flush()
     assert client.limiter.available("org", MODEL) == {"tpm": 0}
@@ -228,7 +233,7 @@ def test_limits_that_are_gone_by_the_time_of_the_grant_have_nothing_taken_of_the
     client = Client(RPS)
     client.heat()
     bucket = only_bucket(client)
-    taken = bucket._take_across({"gone": 1_000}, client.clock.now_ms())
+    taken = bucket.take_across({"gone": 1_000}, client.clock.now_ms())
     assert taken is not None
     taken.settle({"gone": 5_000})
     taken.undo()
@@ -248,10 +253,10 @@ def test_what_is_available_or_asked_for_at_once_is_never_above_the_capacity() ->
 def test_all_tokens_of_a_draw_go_back_when_it_is_as_old_as_they_are_kept() -> None:
     client = Client(Limit.per_second("rps", 100))
     client.heat()
-    (lot,) = only_bucket(client).lots[-1:]
-    drawn_ms = min(advance.drawn_ms for advance in lot.advances.values())
-    assert lot.until_ms == drawn_ms + 500
-    assert lot.ready("rps", lot.until_ms) > 0
-    assert lot.ready("rps", lot.until_ms + 1) == 0
-    client.clock.advance_ms(lot.until_ms + 1 - client.clock.now_ms())
+    (batch,) = only_bucket(client).batches[-1:]
+    drawn_ms = min(advance.drawn_ms for advance in batch.advances.values())
+    assert batch.until_ms == drawn_ms + 500
+    assert batch.grantable(batch.until_ms)["rps"] > 0
+    assert not batch.grantable(batch.until_ms + 1)
+    client.clock.advance_ms(batch.until_ms + 1 - client.clock.now_ms())
     assert client.held == 0

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.acquiring import granted, take
+from tests.support.charges import create
 from zae_limiter import Limit, RateLimitExceeded, ScheduleEntry
+from zae_limiter.core.balances import balance
 from zae_limiter.core.borders import find_interval, find_scheduled
-from zae_limiter.core.bucket import balance
-from zae_limiter.records import bucket, charging, keys, splitting
+from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import apply_write
 from zae_limiter.records.level import Level, token_limits_for
 from zae_limiter.testing import FaultyStore, Harness
@@ -259,7 +260,7 @@ def test_a_split_of_an_idle_shard_leaves_the_borders_to_come(night: ScheduleEntr
         level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), partition_writes=1_000)
         return level._replace(scheduled=find_scheduled([limit], None), in_force=find_interval([limit], now_ms))
 
-    image, level = apply_write(None, charging.create(level_at(noon), {"tpm": taken * 1_000}, noon)), level_at(later)
+    image, level = apply_write(None, create(level_at(noon), {"tpm": taken * 1_000}, noon)), level_at(later)
     assert image is not None
     old, new = splitting.split(level, image, later)
     shards = [(level.at(0, 2), apply_write(image, old)), (level.at(1, 2), apply_write(None, new))]

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from tests.laws.test_laws import PHASES, from_start, prove
-from tests.support.backends import BACKENDS, KEEPING
-from zae_limiter import Lease, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
-from zae_limiter.testing import Fault, FaultyStore
-from zae_limiter.testing.conformance.oracle import LAG_MS
-from zae_limiter.testing.conformance.replay import (
+from tests.conformance.oracle import LAG_MS
+from tests.conformance.replay import (
     Change,
     Crash,
     End,
@@ -26,7 +22,11 @@ from zae_limiter.testing.conformance.replay import (
     Take,
     settles_as_the_model,
 )
-from zae_limiter.testing.conformance.traffic import Boom
+from tests.conformance.traffic import Boom
+from tests.laws.test_laws import PHASES, from_start, prove
+from tests.support.backends import BACKENDS, KEEPING
+from zae_limiter import Lease, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.testing import Fault, FaultyStore
 
 if TYPE_CHECKING:
     from tests.support.backends import Backend

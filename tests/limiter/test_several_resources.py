@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.shards import split
 from tests.limiter import test_shards
 from tests.support.backends import Backend
 from zae_limiter import (
@@ -520,7 +521,7 @@ def test_a_split_bucket_among_them_is_one_bucket(*, blocking: bool) -> None:
         for resource, capacity in (("gpt-4", 64), ("tools", 100)):
             await limiter.set_resource_defaults(resource, [test_shards.still(capacity)])
         await take(limiter, {"gpt-4": {"rpm": 4}, "tools": {"rpm": 4}})
-        await test_shards.split(limiter, times=2)
+        await split(limiter, times=2)
         for client in (limiter, harness.limiter()):
             async with client.acquire("key", {"tools": {"rpm": 1}, "gpt-4": {"rpm": 50}}) as lease:
                 assert lease.resource("gpt-4").available == {"rpm": 10}

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.oracle import LAG_MS, Entry, Ledger
+from tests.conformance.room import beside, new_limiter
+from tests.conformance.shards import split, split_unseen
 from tests.support.acquiring import granted
 from tests.support.meddler import Meddler
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.bucket import calculate_available
-from zae_limiter.limiter import shards
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, Harness
-from zae_limiter.testing.conformance.oracle import LAG_MS, Entry, Ledger
-from zae_limiter.testing.conformance.room import beside, new_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,16 +95,6 @@ async def drain(limiter: RateLimiter) -> int:
     return taken
 
 
-async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", only: int | None = None) -> None:
-    """Split every shard there is, or one of them, by a client that looks first."""
-    for _ in range(times):
-        chain = await limiter._chains.resolve(entity_id, "gpt-4", None, limiter._backend.deadline())
-        chain = await limiter._chains.read_all_shards(chain, limiter._backend.deadline())
-        for step in sorted(chain.levels[0].shards, key=lambda step: step.level.shard):
-            if only is None or only == step.level.shard:
-                await shards._split(limiter._backend, step, limiter._backend.deadline())
-
-
 async def levels(limiter: RateLimiter, entity_id: str = "key") -> dict[int, int]:
     """Millitokens of rpm by shard."""
     deadline = limiter._backend.deadline()
@@ -138,9 +128,8 @@ async def test_those_who_spend_during_a_split_are_not_given_it_twice(harness: Ha
         for _ in range(9):
             assert await take(second, 10) is None
 
-    chain = await first._chains.resolve("key", "gpt-4", None, first._backend.deadline())
     store_of(first).before_commit = meanwhile
-    await shards._split(first._backend, chain.homes[0], first._backend.deadline())
+    await split_unseen(first)
     assert await levels(first) == {0: 4_000, 1: 4_000}
     assert await drain(harness.limiter()) == 8
 

@@ -11,14 +11,15 @@ from hypothesis import given, strategies as st
 
 from tests.aggregator.streams import StreamedStore, aggregator, snapshots
 from tests.support.acquiring import granted, take
+from tests.support.charges import create, settle, written
 from zae_limiter import Decision, Limit, Observer
-from zae_limiter.core.bucket import Rule
-from zae_limiter.core.credit import draw_with_credits, suffices
-from zae_limiter.core.draw import AnchoredLimit, draw, owe
-from zae_limiter.records import bucket, charging, keys, usage
+from zae_limiter.core.change import Change
+from zae_limiter.core.credits import draw_with_credits
+from zae_limiter.core.tokens import draw, owe
+from zae_limiter.records import bucket, keys, usage
 from zae_limiter.records.algebra import Image, apply_write, holds
-from zae_limiter.records.level import Level, token_limits_for
-from zae_limiter.records.settlement import Charge, settle
+from zae_limiter.records.level import Level, token_fields, token_limits_for
+from zae_limiter.records.settlement import Charge
 from zae_limiter.records.splitting import split
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
@@ -45,16 +46,16 @@ def test_where_the_guard_holds_what_is_counted_as_overdrawn_was_not_there(
     capacity: int, since: int, seen: int, stored: int, cost: int, owes: bool
 ) -> None:
     """Whatever the writer has seen, and whatever is stored by now."""
-    limit = AnchoredLimit.of(Rule(capacity, 1, 1), 0, ("tk", "tc"), ov="ov")
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    guard = (owe if owes else draw)(limit, seen - since, cost, since, put, add)
-    assert guard is not None
-    assert holds({"tk": seen - since}, (guard,)), "by who has seen what is stored, it is taken"
-    if holds({"tk": stored - since}, (guard,)):
+    change, at = Change(), token_fields("tpd")
+    if owes:
+        owe(change, at, seen - since, cost, capacity, since, soft=True)
+    else:
+        assert draw(change, at, seen - since, cost, capacity, since, soft=True)
+    assert holds({at.tokens: seen - since}, written(change).guards), "by who has seen what is stored, it is taken"
+    if holds({at.tokens: stored - since}, written(change).guards):
         real = min(capacity, stored)
-        assert add.get("ov", 0) == max(0, cost - max(0, real))
-        after = put.get("tk", stored - since + add.get("tk", 0))
+        assert change.add.get(at.overdrawn, 0) == max(0, cost - max(0, real))
+        after = change.put.get(at.tokens, stored - since + change.add.get(at.tokens, 0))
         assert min(capacity, after + since) == real - cost
 
 
@@ -70,21 +71,19 @@ def test_with_credits_too_only_what_was_not_there_is_counted_as_overdrawn(
     since: int, seen: int, stored: int, lots: tuple[int, int], stored_lots: tuple[int, int], cost: int
 ) -> None:
     """A debt has to be covered by credit before anything can be taken from it."""
-    limit = AnchoredLimit.of(Rule(100, 1, 1), 0, ("tk", "tc"), ov="ov")
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
+    change, at = Change(), token_fields("tpd")
     known = dict(zip(("lot_a", "lot_b"), lots, strict=True))
-    if suffices(limit, seen - since, cost, since):
+    if min(100, seen) >= cost:
         return
-    guards = draw_with_credits(limit, seen - since, list(known.items()), cost, since, put, add)
-    assert guards is not None
-    assert holds({"tk": seen - since, **known}, tuple(guards)), "by who has seen what is stored, it is taken"
-    image = {"tk": stored - since, "lot_a": stored_lots[0], "lot_b": stored_lots[1]}
-    if holds(image, tuple(guards)):
+    assert draw_with_credits(change, at, seen - since, list(known.items()), cost, 100, since, soft=True)
+    guards = written(change).guards
+    assert holds({at.tokens: seen - since, **known}, guards), "by who has seen what is stored, it is taken"
+    image = {at.tokens: stored - since, "lot_a": stored_lots[0], "lot_b": stored_lots[1]}
+    if holds(image, guards):
         real, credit = min(100, stored), sum(stored_lots)
-        assert add.get("ov", 0) == max(0, cost - max(0, real + credit))
-        after = {attr: put.get(attr, value + add.get(attr, 0)) for attr, value in image.items()}
-        assert min(100, after["tk"] + since) + after["lot_a"] + after["lot_b"] == real + credit - cost
+        assert change.add.get(at.overdrawn, 0) == max(0, cost - max(0, real + credit))
+        after = {attr: change.put.get(attr, value + change.add.get(attr, 0)) for attr, value in image.items()}
+        assert min(100, after[at.tokens] + since) + after["lot_a"] + after["lot_b"] == real + credit - cost
         assert min(after["lot_a"], after["lot_b"]) >= 0
 
 
@@ -213,7 +212,7 @@ def test_the_halves_of_a_split_bucket_return_together_what_was_overdrawn() -> No
     key = keys.bucket("ns", "key", "gpt-4")
     level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
     now = 10**12
-    image = apply_write(None, charging.create(level, {"tpd": 150_003}, now))
+    image = apply_write(None, create(level, {"tpd": 150_003}, now))
     assert image is not None
     charge = Charge.of(level, image, now, cost={"tpd": 150_003})
     assert charge.overdrawn == {"tpd": 49_003}
@@ -226,7 +225,7 @@ def test_the_halves_of_a_split_bucket_return_together_what_was_overdrawn() -> No
         halves.append(after)
     for each, half, place_ in zip(charge.split(), halves, (0, 1), strict=True):
         back = {"tpd": -30_001 if place_ == 0 else -30_000}
-        write = settle(level.at(place_, 2), half, back, each, now).write
+        write = settle(level.at(place_, 2), half, back, each, now)
         after = apply_write(half, write)
         assert after is not None
         total += after.get("b_tpd_ov", 0)

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.charges import charge
+from tests.support.charges import charge, create, migrate, settle
 from zae_limiter import CorruptRecordError, Limit
-from zae_limiter.core.bucket import Rule, level as balance
-from zae_limiter.records import bucket, charging, keys, level as level_record, reshaping
+from zae_limiter.core.change import Change
+from zae_limiter.core.production import Rule
+from zae_limiter.records import bucket, charging, keys, level as level_record
 from zae_limiter.records.algebra import TTL, Image, Write, apply_write, holds
-from zae_limiter.records.settlement import Charge, settle
+from zae_limiter.records.settlement import Charge
 
 NOW = 1_800_000_000_000
 KEY = keys.bucket("ns", "key", "gpt-4")
@@ -43,11 +44,8 @@ def done(image: Image | None, write: Write | None) -> Image:
 
 def balances(image: Image, now_ms: int) -> dict[str, int]:
     return {
-        state.limit_name: balance(
-            Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms),
-            state.tokens_milli,
-            state.last_refill_ms,
-            now_ms,
+        state.limit_name: Rule(state.capacity_milli, state.refill_amount_milli, state.refill_period_ms).level(
+            state.tokens_milli, state.last_refill_ms, now_ms
         )
         for state in bucket.states([(KEY, image)], 0)
     }
@@ -62,7 +60,7 @@ def test_a_new_bucket_is_full_but_for_its_first_cost(
     drawn: tuple[tuple[Limit, ...], dict[str, int]], lifetime: int
 ) -> None:
     given, cost = drawn
-    image = done(None, charging.create(level_of(given, lifetime), cost, NOW))
+    image = done(None, create(level_of(given, lifetime), cost, NOW))
     assert balances(image, NOW) == {each.name: each.capacity * 1000 - cost[each.name] for each in given}
     assert [state.total_consumed_milli for state in bucket.states([(KEY, image)], 0)] == [
         cost[each.name] for each in given
@@ -77,7 +75,7 @@ def test_a_charge_takes_exactly_the_cost_or_nothing(
 ) -> None:
     given, first, second = drawn
     level, now = level_of(given), NOW + later
-    image = done(None, charging.create(level, first, NOW))
+    image = done(None, create(level, first, NOW))
     before = balances(image, now)
     write = charge(level, image, second, now)
     assert (write is None) == any(need > before[name] for name, need in second.items())
@@ -94,11 +92,11 @@ def test_changed_limits_keep_clamp_and_add(
     """A raise keeps the tokens, a cut clamps them, a new limit is full, one that is gone goes on refilling."""
     given, cost = drawn
     now = NOW + later
-    image = done(None, charging.create(level_of(given), cost, NOW))
+    image = done(None, create(level_of(given), cost, NOW))
     before = balances(image, now)
     level = level_of(changed, version=2)
-    after = done(image, reshaping.reshape(level, image, {}, now))
-    assert charging.anchored_limits(level, after, now) is not None
+    after = done(image, migrate(level, image, {}, now))
+    assert charging.find_frame(level, after, now) is not None
     assert after[level_record.ANCHOR] > image[level_record.ANCHOR]
     found = balances(after, now)
     for limit in changed:
@@ -118,9 +116,9 @@ def test_a_change_counts_from_its_instant_however_late_it_is_written_down(
 ) -> None:
     given, cost = drawn
     changed_ms, now = (NOW + later for later in instants)
-    image = done(None, charging.create(level_of(given), cost, NOW))
+    image = done(None, create(level_of(given), cost, NOW))
     level = level_of(changed, version=2)._replace(since={limit.name: changed_ms for limit in changed})
-    at_once, late = (done(image, reshaping.reshape(level, image, {}, instant)) for instant in (changed_ms, now))
+    at_once, late = (done(image, migrate(level, image, {}, instant)) for instant in (changed_ms, now))
     known = {limit.name for limit in changed}.intersection(cost)
     read = bucket.reading([(level, image)], now).balances
     for name in known:
@@ -132,9 +130,9 @@ def test_the_instant_at_which_all_is_full(drawn: tuple[tuple[Limit, ...], dict[s
     """From it on forgetting the bucket loses nothing; a millisecond before it would."""
     given, cost = drawn
     level = level_of(given)
-    image = done(None, charging.create(level, cost, NOW))
+    image = done(None, create(level, cost, NOW))
     charge = Charge.of(level, image, NOW, {})
-    image = done(image, settle(level, image, {given[0].name: delta or 1}, charge, NOW).write)
+    image = done(image, settle(level, image, {given[0].name: delta or 1}, charge, NOW))
     full = {each.name: each.capacity * 1000 for each in given}
     at = bucket.full_at(image)
     assert balances(image, at) == full
@@ -147,10 +145,10 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
 ) -> None:
     given, cost = drawn
     level = level_of(given)
-    taken = done(None, charging.create(level, cost, NOW))
+    taken = done(None, create(level, cost, NOW))
     back = {name: -amount for name, amount in cost.items() if amount}
-    settled = done(taken, settle(level, taken, back, Charge.of(level, taken, NOW, {}), NOW + later).write)
-    untouched = done(None, charging.create(level, {}, NOW))
+    settled = done(taken, settle(level, taken, back, Charge.of(level, taken, NOW, {}), NOW + later))
+    untouched = done(None, create(level, {}, NOW))
     assert balances(settled, NOW + later) == balances(untouched, NOW + later)
     assert all(state.total_consumed_milli == 0 for state in bucket.states([(KEY, settled)], 0))
 
@@ -179,7 +177,7 @@ def test_no_two_limits_share_an_attribute() -> None:
 )
 def test_a_bucket_that_cannot_be_read_is_named_and_never_unlimited(damage: dict[str, Any]) -> None:
     level = level_of((Limit.per_minute("rpm", 1),))
-    image = {**done(None, charging.create(level, {}, NOW)), **damage}
+    image = {**done(None, create(level, {}, NOW)), **damage}
     with pytest.raises(CorruptRecordError, match=r"ns/BUCKET#key#gpt-4#0.*reset_bucket\('key', 'gpt-4'\)"):
         bucket.inspect(level.key, image)
 
@@ -188,7 +186,7 @@ def test_numbers_stay_small_enough_for_stores_that_count_in_doubles() -> None:
     """A fast limit that is charged for years is anchored anew, without gaining or losing a millitoken."""
     limit = Limit.per_second("tps", 10**6)
     level = level_of((limit,))
-    image = done(None, charging.create(level, {"tps": 10**9}, NOW))
+    image = done(None, create(level, {"tps": 10**9}, NOW))
     now = NOW
     for years in range(1, 30):
         now = NOW + years * 365 * 86_400_000
@@ -218,28 +216,27 @@ def test_contention_never_decides_whether_a_cost_fits(
     given_limits = (Limit("tpm", capacity, rate, 1, floors=(("batch", floor),) if floor else ()),)
     entries = level_record.token_limits_for(given_limits, "batch" if floor else None)
     level = level_record.Level(KEY, "ns", "key", "gpt-4", given_limits, entries, "system", 1, 0)
-    image = done(None, charging.create(level, {"tpm": spent}, NOW))
+    image = done(None, create(level, {"tpm": spent}, NOW))
     now = NOW + waited_ms
-    known = charging.anchored_limits(level, image, now)
+    known = charging.find_frame(level, image, now)
     assert known is not None
     cost = int(capacity * (1 - floor)) if cost is None else cost
-    fits = balances(image, now)["tpm"] >= cost * 1000 + entries["tpm"].least
+    fits = balances(image, now)["tpm"] >= cost * 1000 + entries["tpm"].floor
     for contention in (charging.ALONE, charging.Contention({"tpm"}, now - seen_ago_ms, 1)):
-        write = charging.charge(level, image, known, {"tpm": cost * 1000}, now, contention)
-        assert (write is not None) == fits
+        change = charging.charge(level, image, known, {"tpm": cost * 1000}, now, contention)
+        assert isinstance(change, Change) == fits
 
 
 def test_a_bucket_with_the_counters_of_the_give_back_rule_before_is_read_as_any_other() -> None:
     """`cr` and `hi` were written until give-backs became plain adds; they are left alone and mean nothing."""
     given_limits = (Limit.per_minute("rpm", 100), Limit.quota("usd", 50, every="day"))
     level = level_of(given_limits)
-    plain = done(None, charging.create(level, {"rpm": 10_000, "usd": 5_000}, NOW))
+    plain = done(None, create(level, {"rpm": 10_000, "usd": 5_000}, NOW))
     older = plain | {f"b_{name}_{field}": 7 for name in ("rpm", "usd") for field in ("cr", "hi")}
     bucket.inspect(KEY, older)
     for change in ({"rpm": -4_000, "usd": -5_000}, {"rpm": 95_000, "usd": 1_000}):
         settled = [
-            done(image, settle(level, image, change, Charge.of(level, image, NOW), NOW + 1).write)
-            for image in (plain, older)
+            done(image, settle(level, image, change, Charge.of(level, image, NOW), NOW + 1)) for image in (plain, older)
         ]
         assert settled[1].items() - older.items() == settled[0].items() - plain.items()
     changed = level_of((Limit.per_minute("rpm", 50),), version=2)

@@ -8,15 +8,19 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.limiter.test_shards import begun, drain, levels, opened, split, still, store_of, take
-from tests.support.charges import charge
+from tests.conformance.shards import split
+from tests.limiter.test_shards import begun, drain, levels, opened, still, store_of, take
+from tests.support.charges import charge, create, migrate, settle
 from zae_limiter import Limit
-from zae_limiter.core.bucket import Rule, ShardBalance, balance, between, level, produced, wait_ms
-from zae_limiter.core.draw import halve
-from zae_limiter.records import bucket, charging, keys, reshaping, splitting
+from zae_limiter.core.balances import balance, wait_ms
+from zae_limiter.core.change import Change
+from zae_limiter.core.production import Rule
+from zae_limiter.core.tokens import Tokens, halve
+from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
-from zae_limiter.records.level import Level, attribute, token_limits_for
-from zae_limiter.records.settlement import Charge, settle
+from zae_limiter.records.charging import write_of
+from zae_limiter.records.level import Level, attribute, token_fields, token_limits_for
+from zae_limiter.records.settlement import Charge
 
 NOW = 1_800_000_000_000
 RULES = st.builds(Rule, st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**8), st.just(0))
@@ -43,7 +47,7 @@ def make(limits: list[Limit], *, lifetime_ms: int = 0, version: int | None = 3) 
 def test_shares_make_up_the_whole(rule: Rule, choices: list[int], instant: int) -> None:
     shares = [rule.share(*shard) for shard in grown(choices)]
     assert sum(share.capacity for share in shares) == rule.capacity
-    assert sum(produced(instant, share) for share in shares) == produced(instant, rule)
+    assert sum(share.produced(instant) for share in shares) == rule.produced(instant)
 
 
 @given(RULES, TREES, st.integers(-(10**7), 10**7), st.integers(0, 10**6), st.integers(-1000, 10**7), st.data())
@@ -53,18 +57,19 @@ def test_a_split_mints_nothing_and_loses_nothing(
     shard, count = data.draw(st.sampled_from(grown(choices, most=128)))
     old, rf = rule.share(shard, count), NOW - age
     anchor = max(NOW, rf + 1)
-    condition, change, gift = halve(rule, shard, count, tokens, rf, NOW, anchor)
-    assert holds({"tk": tokens}, (("tk", *condition),))
     mine, other = (rule.share(index, 2 * count) for index in (shard, shard + count))
-    balances = [
-        ShardBalance(mine, change if condition[0] == ">" else tokens + change, anchor),
-        ShardBalance(other, gift, anchor),
-    ]
-    before = level(old, tokens, rf, NOW)
+    change, at = Change(), token_fields("rpm")
+    gift = halve(change, at, tokens, old, mine, (rf, anchor), NOW) - other.produced_between(anchor, NOW)
+    write = write_of(change, keys.bucket("ns", "key", "gpt-4"), None)
+    assert holds({at.tokens: tokens}, write.guards)
+    left = apply_write({at.tokens: tokens}, write)
+    assert left is not None
+    balances = [Tokens(mine, left[at.tokens], anchor), Tokens(other, gift, anchor)]
+    before = old.level(tokens, rf, NOW)
     assert sum(pot.level(NOW) for pot in balances) == before
     assert abs(balances[0].level(NOW) - balances[1].level(NOW)) <= 1
     together = sum(pot.level(NOW + later) for pot in balances)
-    held = before + between(old, NOW, NOW + later)
+    held = before + old.produced_between(NOW, NOW + later)
     if later >= 0:
         assert together <= min(old.capacity, held)
         assert together >= min(old.capacity, held) - 1, "at most one is lost, to two ceilings where there was one"
@@ -74,7 +79,7 @@ def test_a_split_mints_nothing_and_loses_nothing(
 def test_the_promised_moment_is_exact_over_any_shards(rule: Rule, choices: list[int], data: st.DataObject) -> None:
     shares = [rule.share(*shard) for shard in grown(choices)]
     tokens = st.integers(-(10**15), 10**7)
-    balances = [ShardBalance(share, data.draw(tokens), NOW - data.draw(st.integers(0, 10**5))) for share in shares]
+    balances = [Tokens(share, data.draw(tokens), NOW - data.draw(st.integers(0, 10**5))) for share in shares]
     cost = data.draw(st.integers(1, rule.capacity))
     wait = wait_ms(balances, cost, NOW)
     assert balance(balances, NOW + wait) >= cost
@@ -92,7 +97,7 @@ def shards_of(before: Level, image: Image, now_ms: int) -> tuple[Image, Image]:
 
 def test_a_split_keeps_what_is_not_tokens() -> None:
     one = make([Limit.per_hour("rpm", 100), Limit.per_second("tpm", 7, burst=1001)], lifetime_ms=1000)
-    image = apply_write(None, charging.create(one, {"rpm": 3_000, "tpm": 1_000}, NOW))
+    image = apply_write(None, create(one, {"rpm": 3_000, "tpm": 1_000}, NOW))
     assert image is not None
     assert TTL in image
     mine, other = shards_of(one, image, NOW)
@@ -109,14 +114,14 @@ def test_a_split_keeps_what_is_not_tokens() -> None:
 
 def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
-    image = apply_write(None, charging.create(one, {}, NOW))
+    image = apply_write(None, create(one, {}, NOW))
     assert image is not None
     charged = Charge.of(one, image, NOW, {})
     stale = [
         charge(one, image, {"rpm": 1_000}, NOW),
-        settle(one, image, {"rpm": -1_000}, charged, NOW).write,
-        settle(one, image, {"rpm": 1_000}, charged, NOW).write,
-        reshaping.reshape(one, image, {}, NOW),
+        settle(one, image, {"rpm": -1_000}, charged, NOW),
+        settle(one, image, {"rpm": 1_000}, charged, NOW),
+        migrate(one, image, {}, NOW),
         splitting.split(one, image, NOW)[0],
     ]
     mine, _ = shards_of(one, image, NOW)
@@ -130,7 +135,7 @@ class Table:
 
     def __init__(self, one: Level) -> None:
         self.one = one
-        made = apply_write(None, charging.create(one, {}, NOW))
+        made = apply_write(None, create(one, {}, NOW))
         assert made is not None
         self.images: dict[Key, Image] = {one.key: made}
 
@@ -170,7 +175,7 @@ def test_a_split_that_races_with_charges_never_mints(seed: int) -> None:
         else:
             write = charge(table.at(key, image), image, {"rpm": cost * 1000}, now_ms)
             granted += cost * 1000 if write is not None and table.commit([write]) else 0
-        made = between(Rule.of(limit), NOW, now_ms)
+        made = Rule.of(limit).produced_between(NOW, now_ms)
         assert min(table.levels(now_ms)) >= 0, "a charge or a split takes what is there"
         assert sum(table.levels(now_ms)) + granted <= limit.capacity * 1000 + made
     assert sum(image["b_rpm_tc"] for image in table.images.values()) == granted
@@ -178,7 +183,7 @@ def test_a_split_that_races_with_charges_never_mints(seed: int) -> None:
 
 def test_debt_is_split_and_paid_by_both() -> None:
     one = make([Limit.per_second("rpm", 1, burst=10)])
-    image = apply_write(None, charging.create(one, {"rpm": 25_000}, NOW))
+    image = apply_write(None, create(one, {"rpm": 25_000}, NOW))
     assert image is not None
     mine, other = shards_of(one, image, NOW)
     balances = bucket.stored_balances([(one.key, mine), (one.at(1, 2).key, other)], "rpm")
@@ -189,9 +194,9 @@ def test_debt_is_split_and_paid_by_both() -> None:
 def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
     """Else the new shard would grant while the old one still owes."""
     one = make([Limit.per_second("rpm", 1, burst=10)])
-    image = apply_write(None, charging.create(one, {"rpm": 11_000}, NOW))
+    image = apply_write(None, create(one, {"rpm": 11_000}, NOW))
     assert image is not None
-    owed = apply_write(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW).write)
+    owed = apply_write(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW))
     first, _ = splitting.split(one, image, NOW)
     assert not holds(owed, first.guards)
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.charges import create, migrate
 from zae_limiter import CorruptRecordError, Limit
-from zae_limiter.records import bucket, charging, keys, level as level_record, reshaping
+from zae_limiter.records import bucket, keys, level as level_record
 from zae_limiter.records.algebra import Image, Write, apply_write, holds
 from zae_limiter.records.credits import fill_up, free_more
 from zae_limiter.records.slots import MOST_FREED, Taker
@@ -33,7 +34,7 @@ def done(image: Image | None, write: Write | None) -> Image:
 
 def made(level: level_record.Level, *holders: str) -> Image:
     takers = [Taker(dict.fromkeys(level.slot_limits, 1000), holder) for holder in holders]
-    return done(None, charging.create(level, {}, NOW, takers=takers))
+    return done(None, create(level, {}, NOW, takers=takers))
 
 
 def kinds(name: str) -> st.SearchStrategy[Limit]:
@@ -51,7 +52,7 @@ CONFIGS = st.lists(st.sampled_from(NAMES), min_size=1, unique=True).flatmap(
 def test_a_bucket_tells_the_limits_that_it_was_last_written_under(configs: list[tuple[Limit, ...]]) -> None:
     image = made(level_of(*configs[0]), "w")
     for number, limits in enumerate(configs[1:], 1):
-        image = done(image, reshaping.reshape(level_of(*limits), image, {}, NOW + number))
+        image = done(image, migrate(level_of(*limits), image, {}, NOW + number))
     told = {state.limit_name: Limit.from_bucket_state(state) for state in bucket.states([(KEY, image)], NOW)}
     assert {limit.name: told[limit.name] for limit in configs[-1]} == {limit.name: limit for limit in configs[-1]}
     for state in bucket.states([(KEY, image)], NOW):

@@ -13,7 +13,7 @@ import pytest
 from tests.reference import lists_commands
 from tests.support.paths import ROOT
 from zae_limiter.cli.app import root
-from zae_limiter.cli.old_names import GONE, Renamed
+from zae_limiter.v017.commands import GONE, list_old_names
 
 PYTHON = Path(os.environ.get("ZAE_TEST_REFERENCE", ROOT / ".venv-bench-reference/bin/python"))
 
@@ -26,18 +26,19 @@ pytestmark = [
 def find_command(path: str) -> click.Command | None:
     """Return the command of these words, or None."""
     found: click.Command | None = root
+    context = click.Context(root)
     for word in path.split():
-        found = found.get_command(click.Context(found), word) if isinstance(found, click.Group) else None
+        found = found.get_command(context, word) if isinstance(found, click.Group) else None
+        if found is not None:
+            context = click.Context(found, parent=context, info_name=word)
     return found
 
 
-def list_names(command: click.Command) -> set[str]:
+def list_names(path: str, command: click.Command) -> set[str]:
     """Return all names of options and arguments that a command accepts."""
-    found: set[str] = set()
+    found = set(list_old_names(path))
     for param in command.params:
         found.update(param.opts, param.secondary_opts)
-        if isinstance(param, Renamed):
-            found.update(param.old, param.old_off)
     return found
 
 
@@ -54,6 +55,6 @@ def test_every_option_is_accepted() -> None:
             assert ours is None or ours.hidden, path
         elif ours is None:
             missing[path] = "no such command"
-        elif flags - list_names(ours):
-            missing[path] = sorted(flags - list_names(ours))
+        elif flags - list_names(path, ours):
+            missing[path] = sorted(flags - list_names(path, ours))
     assert missing == {}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_shards import opened, split
+from tests.conformance.shards import split
+from tests.limiter.test_shards import opened
 from zae_limiter import (
     BucketOperationResult,
     BucketState,

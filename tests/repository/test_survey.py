@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.limiter.test_shards import begun, opened, split
+from tests.conformance.shards import split
+from tests.limiter.test_shards import begun, opened
 from tests.support.acquiring import take
 from zae_limiter import Limit, Load, RateLimiter, Survey, SyncRepository, ValidationError
 from zae_limiter.stores.memory import MemoryStore

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.conformance.accounts import usage_is_consumption
 from tests.support.backends import KEEPING, Backend
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, SyncRepository
 from zae_limiter.records import keys
@@ -15,7 +16,6 @@ from zae_limiter.records.algebra import Write
 from zae_limiter.records.level import BOOKINGS, CHANGES, HOUR_END
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.accounts import usage_is_consumption
 
 HOUR = 3_600
 RPM = [Limit.per_minute("rpm", 100)]

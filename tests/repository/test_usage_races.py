@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from tests.conformance.accounts import Books
 from tests.repository.test_usage_kept import HOUR, RPM, take
 from tests.support.backends import KEEPING, Backend
 from tests.support.meddler import Meddler
@@ -16,7 +17,6 @@ from zae_limiter.records import keys
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
-from zae_limiter.testing.conformance.accounts import Books
 
 
 @pytest.fixture(params=KEEPING, ids=str)

@@ -288,7 +288,7 @@ def test_both_forms_share_one_store() -> None:
 
 
 def test_the_builders_take_the_same_steps() -> None:
-    steps: dict[str, object] = {
+    steps: dict[str, Any] = {
         "name": "my-app",
         "region": "us-east-1",
         "endpoint_url": "http://localhost",
@@ -308,8 +308,8 @@ def test_the_builders_take_the_same_steps() -> None:
     ignored = {"rejection_cache_ttl": 1.0, "rejection_cache_size": 10, "stamp_ttl": 60, "enable_provisioner": True}
     assert public(RepositoryBuilder).keys() - {"__init__", "build"} <= {*steps, *ignored}
     for builder in (RepositoryBuilder(), SyncRepositoryBuilder()):
-        for step in public(RepositoryBuilder).keys() & steps.keys():
-            assert getattr(builder, step)(steps[step]) is builder
+        for step, value in steps.items():
+            assert getattr(builder, step)(value) is builder
         for step, value in ignored.items():
             with pytest.warns(DeprecationWarning, match=f"^{step} has no effect: ") as caught:
                 assert getattr(builder, step)(value) is builder

@@ -77,3 +77,13 @@ async def test_discovery_finds_what_is_deployed() -> None:
         assert await discovery.list_limiters() == expected
     with SyncInfrastructureDiscovery(**place) as blocking:
         assert blocking.list_limiters() == expected
+
+
+@pytest.mark.parametrize("kind", [Repository, SyncRepository])
+def test_a_builder_has_the_methods_of_0_17_and_no_others(kind: Any) -> None:
+    builder = kind.builder().lambda_memory(value=512).enable_alarms(False).create_iam_roles().tags({"team": "ml"})
+    expected = {"lambda_memory": 512, "enable_alarms": False, "create_iam_roles": True, "tags": {"team": "ml"}}
+    assert builder._settings == expected
+    for name in ("lambda_color", "_private", "find_method"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(builder, name)

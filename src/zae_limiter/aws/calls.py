@@ -27,6 +27,7 @@ from ..stores.dynamodb.settings import check_endpoint, check_region, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ..stores.dynamodb.client import Options
     from ..stores.dynamodb.settings import Settings
 
 T = TypeVar("T")
@@ -58,6 +59,11 @@ class Aws:
         self._given_region = region
         self._hasty = hasty
         self._clients: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, options: Options, *, hasty: bool = False) -> Self:
+        """Return the account and region of a store that was opened with these options."""
+        return cls(options.region, options.endpoint_url, options.profile, hasty=hasty)
 
     @property
     def region(self) -> str:

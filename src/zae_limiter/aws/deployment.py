@@ -19,7 +19,6 @@ from ..core.errors import (
     StackOperationError,
     ValidationError,
 )
-from ..core.stack_options import StackOptions
 from ..records import version
 from ..records.algebra import Committed
 from ..runtime.blocking import run
@@ -31,6 +30,7 @@ from .adoption import import_table
 from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
 from .calls import Aws, name_stack, poll
 from .stack import DesiredStack, FollowOptions
+from .stack_options import StackOptions
 from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
@@ -215,14 +215,14 @@ def stamp(aws: Aws, name: str, options: StackOptions) -> None:
 def deploy_store(store: Store, options: StackOptions) -> Deployment:
     """Deploy the stack that ``store`` needs, under the store's own name and region."""
     told = _client_options(store, options)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         return deploy(aws, told.table, keep_guards(aws, told.table, options))
 
 
 def delete_store(store: Store) -> None:
     """Delete the stack of ``store`` and everything in it. Raise `InfrastructureNotFoundError` if it does not exist."""
     told = _client_options(store, None)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         delete(aws, told.table)
 
 
@@ -232,7 +232,7 @@ def renew_aggregator(store: Store) -> str:
     Raise `InfrastructureNotFoundError` if no stack of ours holds the table: the function of another one is not changed.
     """
     told = _client_options(store, None)
-    with Aws(told.region, told.endpoint_url, told.profile) as aws:
+    with Aws.of(told) as aws:
         if stack.find_living(aws, told.table) is None:
             raise InfrastructureNotFoundError(f"No stack of this version holds table {told.table!r} in {aws.region}.")
         return package.upload(aws, told.table)
@@ -246,7 +246,7 @@ def list_deployed(region: str | None, endpoint_url: str | None) -> list[LimiterI
 
 def check_store(store: Store, options: StackOptions) -> None:
     """Raise `ValidationError` if ``options`` cannot be deployed for ``store``. Makes no call."""
-    template.check_options(_client_options(store, options).table, options)
+    options.check_stack_name(_client_options(store, options).table)
 
 
 def _client_options(store: Store, options: StackOptions | None) -> Options:
@@ -271,7 +271,7 @@ def read_options(aws: Aws, name: str, new: StackOptions | None = None) -> StackO
 
 def options_of(found: Stack) -> StackOptions:
     """Return the options that a stack was deployed with."""
-    return replace(template.decode_options(found.parameters), tags=found.user_tags)
+    return replace(StackOptions.from_parameters(found.parameters), tags=found.user_tags)
 
 
 @name_stack

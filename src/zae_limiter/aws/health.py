@@ -26,9 +26,9 @@ from ..records.algebra import Query
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
 from ..stores.dynamodb.store import DynamoStore
+from ..v017.old_stack import find_old_stack
 from . import package, stack
 from .calls import Aws
-from .old_stack import find_old_stack
 from .template import function_name, queue_name
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def check_health(store: Store) -> Health:
     if not isinstance(store, DynamoStore):
         raise ValidationError("store", store, f"is a {store.capabilities.name} store; only DynamoDB is deployed on AWS")
     options = store.client.options
-    with Aws(options.region, options.endpoint_url, options.profile) as aws:
+    with Aws.of(options) as aws:
         return _HealthCheck(aws, options.table, store).run()
 
 
@@ -129,7 +129,7 @@ def describe_deployment(store: Store) -> dict[str, Any]:
 def _describe_store(store: DynamoStore, described: Future[dict[str, Any]]) -> None:
     options = store.client.options
     try:
-        with Aws(options.region, options.endpoint_url, options.profile, hasty=True) as aws:
+        with Aws.of(options, hasty=True) as aws:
             found = {"region": aws.region, **_HealthCheck(aws, options.table, store).describe()}
             described.set_result({"name": options.table, **found})
     except BaseException as error:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
-    from ..core.stack_options import StackOptions
     from .calls import Aws
+    from .stack_options import StackOptions
 
 AGGREGATOR = "zae_limiter_aggregator"
 _OURS = (AGGREGATOR, "zae_limiter")

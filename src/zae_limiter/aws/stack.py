@@ -20,6 +20,7 @@ from ..core.errors import (
 )
 from ..core.reports import LimiterInfo
 from ..records.version import SCHEMA_VERSION
+from ..v017 import stack_tags
 from .calls import aws_message, code_of, join_lines
 from .events import Event, Journal, find_culprit, find_rejections
 from .template import OURS, OWNER
@@ -82,10 +83,8 @@ class Stack(NamedTuple):
 
     @property
     def older_version(self) -> str | None:
-        """The version before 1.0 that deployed it, or None; such stacks have another tag."""
-        if self.is_managed or self.tags.get("ManagedBy") != "zae-limiter":
-            return None
-        return f"zae-limiter {self.tags.get(VERSION_TAG, 'before 1.0')}"
+        """The version before 1.0 that deployed it, or None."""
+        return None if self.is_managed else stack_tags.find_version(self.tags)
 
     @property
     def user_tags(self) -> dict[str, str] | None:
@@ -193,12 +192,7 @@ def find_own(aws: Aws, name: str) -> Stack | None:
     """Return our stack of this name, or None. Raise `StackAlreadyExistsError` if it is not ours."""
     found = describe(aws, name)
     if found is not None and found.older_version:
-        raise StackAlreadyExistsError(
-            f"Stack {name!r} in {aws.region} was deployed by {found.older_version}, whose stacks this version does not "
-            f"change; nothing was changed. `zae-limiter upgrade --name {name} --release-stack` upgrades its table and "
-            f"deletes the stack without it; then `zae-limiter deploy --name {name} --adopt`.",
-            stack_name=name,
-        )
+        raise StackAlreadyExistsError(stack_tags.refuse(name, aws.region, found.older_version), stack_name=name)
     if found is not None and not found.is_managed:
         raise StackAlreadyExistsError(f"Stack {name!r} in {aws.region} {describe_owner(found)}.", stack_name=name)
     return found

@@ -54,12 +54,9 @@ def acquire(
     cost: dict[str, int],
     also: dict[str, dict[str, int]],
     limits: list[Limit],
-    max_wait: float | None,
-    priority: str | None,
     usage: dict[str, int],
     adjustment: dict[str, int],
-    holder: str | None,
-    on_unavailable: str | None,
+    **options: Any,
 ) -> None:
     """Take tokens; the exit code says whether they were granted.
 
@@ -77,8 +74,7 @@ def acquire(
       zae-limiter acquire key-1 deploys -c runs:1 -l runs:5/hour
     """
     limiter = shell.limiter()
-    options: dict[str, Any] = {"priority": priority, "also": also or None, "holder": holder}
-    with limiter.acquire(entity_id, resource, cost, limits or None, on_unavailable, max_wait, **options) as lease:
+    with limiter.acquire(entity_id, resource, cost, limits or None, also=also or None, **options) as lease:
         lease.settle(usage)
         lease.adjust(adjustment)
     is_settled = bool(usage or adjustment) and not lease.degraded
@@ -170,10 +166,11 @@ def explain(
     """
     limiter = shell.limiter()
     statuses = limiter.get_status(entity_id, resource, limits or None, needed=cost or None, priority=priority)
-    levels = [
-        _explain_level(limiter, level_id, resource, source, list(found))
-        for (level_id, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source))
-    ]
+    levels = []
+    for (who, source), found in groupby(statuses, key=lambda status: (status.entity_id, status.source)):
+        bypassed = limiter.resolve_access(who, resource)[0] is Access.BYPASSED
+        hides = _hidden_sources(limiter, who, resource, source)
+        levels.append(ExplainedLevel(who, source, hides, bypassed, list(found)))
     remarks = _find_remarks(limiter, entity_id, resource, {level.entity_id for level in levels})
     still = "" if all(level.bypassed for level in levels) else " Those of other levels still decide."
     remarks += [
@@ -185,27 +182,14 @@ def explain(
         remarks += [f"{level.entity_id}: not charged here: {', '.join(f'`{name}`' for name in absent)}."] * bool(absent)
     waits = [status.retry_after_seconds for status in statuses]
     wait = None if None in waits else max(filter(None, waits), default=0.0)
-    data = {
-        "entity_id": entity_id,
-        "resource": resource,
-        "cost": cost,
-        "fits_in_seconds": wait,
-        "levels": [{**level._asdict(), "limits": list(map(_describe, level.limits))} for level in levels],
-        "remarks": remarks,
-    }
-    shell.show(data, _grid(levels, "fits" if cost else "one more"), *remarks)
+    described = [{**level._asdict(), "limits": list(map(_describe, level.limits))} for level in levels]
+    data = {"entity_id": entity_id, "resource": resource, "cost": cost, "fits_in_seconds": wait, "levels": described}
+    shell.show({**data, "remarks": remarks}, _grid(levels, "fits" if cost else "one more"), *remarks)
     if not shell.as_json:
         taken = [TakenSlots((each.entity_id, each.limit_name), each.slots, each.instant_ms) for each in statuses]
         show_slots(("level", "limit"), taken)
         click.echo()
         print_text(_verdict(statuses, wait, cost))
-
-
-def _explain_level(
-    limiter: SyncRateLimiter, entity_id: str, resource: str, source: str, limits: list[LevelStatus]
-) -> ExplainedLevel:
-    bypassed = limiter.resolve_access(entity_id, resource)[0] is Access.BYPASSED
-    return ExplainedLevel(entity_id, source, _hidden_sources(limiter, entity_id, resource, source), bypassed, limits)
 
 
 def _describe(status: LevelStatus) -> dict[str, object]:
@@ -277,11 +261,9 @@ def _grid(levels: Sequence[ExplainedLevel], fitting: str) -> Grid:
             left = (status.in_flight, status.available, status.credit or None, spell_reset(status))
             rows.append((*names, *limit, policy or None, *left, _fit_cell(status)))
             names = ("", "")
-    rare = ("policy", "in flight", "of it credit", "resets")
     amounts = ("in flight", "left", "of it credit", "resets")
-    headers = ("level", "limits from", "limit", "rate", "burst", "policy", *amounts, fitting)
-    absent = [each for each in rare if all(row[headers.index(each)] is None for row in rows)]
-    return Grid(headers, rows).without(*absent)
+    grid = Grid(("level", "limits from", "limit", "rate", "burst", "policy", *amounts, fitting), rows)
+    return grid.without_empty("policy", "in flight", "of it credit", "resets")
 
 
 def _fit_cell(status: LevelStatus) -> Cell:

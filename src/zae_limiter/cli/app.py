@@ -15,41 +15,31 @@ from .._version import __version__
 from ..core.errors import ZAELimiterError
 from . import errors
 from .commands import Command, Group, Shell
-from .old_names import GONE, refuse
 from .output import prepare_streams
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "See it work": {"demo": "demo.command:demo"},
-    "Try a limit": {"acquire": "acquire:acquire", "available": "acquire:available", "explain": "acquire:explain"},
-    "Set limits": {
-        "entity": "entity:entity",
-        "resource": "defaults:resource",
-        "system": "defaults:system",
-        "limits": "limits:limits",
-    },
+    "See it work": {"demo": "demo.command"},
+    "Try a limit": dict.fromkeys(("acquire", "available", "explain"), "acquire"),
+    "Set limits": {"entity": "entity", "resource": "defaults", "system": "defaults", "limits": "limits"},
     "Manage the store": {
-        "create-table": "deploy:create_table",
-        "namespace": "namespace:namespace",
-        "usage": "usage:usage",
-        "top": "top:top",
-        "audit": "audit:audit",
-        "status": "status:status",
-        "check": "status:check",
-        "version": "status:version",
+        "create-table": "deploy",
+        "namespace": "namespace",
+        "usage": "usage",
+        "top": "top",
+        "audit": "audit",
+        **dict.fromkeys(("status", "check", "version"), "status"),
     },
     "Run it on AWS": {
-        "deploy": "deploy:deploy",
-        "list": "deploy:list_limiters",
-        "upgrade": "status:upgrade",
-        "dead-letters": "dead_letters:dead_letters",
-        "delete": "deploy:delete",
-        "cfn-template": "deploy:cfn_template",
-        "lambda-export": "deploy:lambda_export",
+        "deploy": "deploy",
+        "list": "deploy",
+        "upgrade": ".v017.upgrade.command",
+        "dead-letters": "dead_letters",
+        **dict.fromkeys(("delete", "cfn-template", "lambda-export"), "deploy"),
     },
-    "A local AWS": {"local": "local:local"},
-    "Shell completion": {"completion": "app:completion"},
+    "A local AWS": {"local": "local"},
+    "Shell completion": {"completion": "app"},
 }
-"""Section of the help, command, and where it is defined."""
+"""Section of the help, command, and the module in which it is."""
 
 SHELLS = ("bash", "zsh", "fish")
 COMPLETION_VARIABLE = "_ZAE_LIMITER_COMPLETE"
@@ -66,13 +56,10 @@ class Root(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
-        if cmd_name in GONE:
-            return refuse(cmd_name)
         if cmd_name not in _WHERE:
-            return None
-        module, _, attribute = _WHERE[cmd_name].partition(":")
-        found: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        return found
+            return super().get_command(ctx, cmd_name)
+        there = vars(importlib.import_module(f".{_WHERE[cmd_name]}", __package__)).values()
+        return next(each for each in there if isinstance(each, click.Command) and each.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""

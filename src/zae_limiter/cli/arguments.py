@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ..core.calendar import Calendar
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+K = TypeVar("K")
+V = TypeVar("V")
 
 _LIMIT_FORMS = (
     "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s; or a quota "
@@ -42,7 +44,7 @@ _LIMIT_FORMS = (
     "tpd:1000/5h@first-use; or so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. "
     "parallel:10/concurrent,ttl=60"
 )
-_MOMENT_FORMS = "2026-11-16T12:00:00Z, 2026-11-16 (midnight UTC) or how long ago, such as 24h or 7d"
+_MIDNIGHT = "(midnight UTC) or how long"
 _OUTSIDE_COMMA = r",(?![^()]*\))"
 """A comma that is not part of a cron expression."""
 _WHOLE = "[0-9]+(_[0-9]+)*"
@@ -55,7 +57,6 @@ _SECONDS = {
 _CONCURRENT = "concurrent"
 _HOLDING = ("ttl", "max_hold")
 """Options of a concurrency limit alone: behind others they would be floors of these names."""
-_SOFT = f"{__name__}.soft"
 _LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 _NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
@@ -72,9 +73,8 @@ def parse_limit(text: str) -> Limit:
         if "@" in head:
             limit = _parse_quota(name, head, given.window)
         elif given.window:
-            raise ValueError(
-                f"{given.window[0]!r} is for a quota, not for a {'limit of slots' if concurrent else 'rate'}"
-            )
+            kind = "limit of slots" if concurrent else "rate"
+            raise ValueError(f"{given.window[0]!r} is for a quota, not for a {kind}")
         else:
             limit = _parse_slots(name, head, given.holding) if concurrent else _parse_rate(name, head)
         floors, alerts = check_floors(given.floors), check_alerts(given.alerts)
@@ -187,31 +187,30 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Return the moment of a text. Raise `ValueError` that says how to write one."""
-    span = _parse_span(text) if text[:1].isdigit() else None
-    try:
-        if span is not None:
-            return now - timedelta(seconds=span)
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a moment; write {_MOMENT_FORMS}") from None
-    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-        return moment.replace(tzinfo=UTC)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone; end it with Z for UTC, or with an offset such as +09:00")
-    return moment
+    """Return the moment of a text, a span of time being so long ago. Raise `ValueError` that says how to write one."""
+    forms = f"2026-11-16T12:00:00Z, 2026-11-16 {_MIDNIGHT} ago, such as 24h or 7d"
+    return _parse_time(text, now, -1, "a moment", forms)
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
     """Return the moment of a text at which something expires. Raise `ValueError` that says how to write one."""
-    span = _parse_span(text) if text[:1].isdigit() else None
-    try:
-        moment = parse_moment(text, now) if span is None else now + timedelta(seconds=span)
-    except (ValueError, OverflowError):
-        forms = "2026-12-31T00:00Z, 2026-12-31 (midnight UTC) or how long from now, such as 30d or 12h"
-        raise ValueError(f"{text!r} is not an expiry; write {forms}") from None
+    forms = f"2026-12-31T00:00Z, 2026-12-31 {_MIDNIGHT} from now, such as 30d or 12h"
+    moment = _parse_time(text, now, 1, "an expiry", forms)
     if moment <= now:
         raise ValueError(f"{text!r} must be in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} now")
+    return moment
+
+
+def _parse_time(text: str, now: datetime, sign: int, what: str, forms: str) -> datetime:
+    span = _parse_span(text) if text[:1].isdigit() else None
+    try:
+        moment = datetime.fromisoformat(text) if span is None else now + sign * timedelta(seconds=span)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not {what}; write {forms}") from None
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; end it with Z for UTC, or with an offset such as +09:00")
     return moment
 
 
@@ -264,13 +263,11 @@ def spell_limit(limit: Limit) -> str:
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
     """Return limits as a table."""
     rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(spell_policy(limit))) for limit in limits]
-    if any(row[3] for row in rows):
-        return Grid(("limit", "rate", "burst", "policy"), rows, empty)
-    return Grid(("limit", "rate", "burst"), [row[:3] for row in rows], empty)
+    return Grid(("limit", "rate", "burst", "policy"), rows, empty).without_empty("policy")
 
 
 def limit_option(*, required: bool = False) -> Decorator:
-    """Return the option ``-l``, which takes limits; where they are required ``--soft NAME`` is accepted too."""
+    """Return the option ``-l``, which takes limits."""
     help = (
         "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
         "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
@@ -280,39 +277,14 @@ def limit_option(*, required: bool = False) -> Decorator:
         "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
     )
     names = ("--limit", "-l", "limits")
-    if not required:
-        return _make_option(parse_limit, *names, multiple=True, metavar="LIMIT", help=help)
-    # eager: its names are known before the limits are
-    soft = click.option("--soft", multiple=True, hidden=True, is_eager=True, expose_value=False, callback=_keep_soft)
-    return combine(
-        _make_option(parse_limit, *names, multiple=True, required=True, metavar="LIMIT", help=help, callback=_soften),
-        soft,
-    )
-
-
-def _keep_soft(ctx: click.Context, param: click.Parameter, names: Sequence[str]) -> None:
-    ctx.meta[_SOFT] = names
-
-
-def _soften(ctx: click.Context, param: click.Parameter, limits: Sequence[Limit]) -> list[Limit]:
-    """Return the limits, those that ``--soft`` names as soft ones."""
-    soft = set(ctx.meta[_SOFT])
-    unknown = soft - {limit.name for limit in limits}
-    if unknown:
-        raise click.BadParameter(f"{min(unknown)!r} is no limit of -l.", ctx, param_hint="'--soft'")
-    return [replace(limit, soft=limit.soft or limit.name in soft) for limit in limits]
+    return _make_option(parse_limit, *names, multiple=True, required=required, metavar="LIMIT", help=help)
 
 
 def amount_option(*names: str, **settings: Any) -> Decorator:
     """Return an option that collects ``NAME:AMOUNT`` in a dict."""
 
     def collect(ctx: click.Context, param: click.Parameter, amounts: Sequence[tuple[str, int]]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for name, amount in amounts:
-            if name in found:
-                raise click.BadParameter(f"{name!r} is passed twice.", ctx, param)
-            found[name] = amount
-        return found
+        return _collect(amounts, "{!r} is passed twice.", ctx, param)
 
     return _make_option(parse_amount, *names, multiple=True, metavar="NAME:AMOUNT", callback=collect, **settings)
 
@@ -320,23 +292,21 @@ def amount_option(*names: str, **settings: Any) -> Decorator:
 def costs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``RESOURCE:NAME:AMOUNT`` in a dict of amounts by resource."""
 
-    def parse(text: str) -> tuple[str, tuple[str, int]]:
-        resource = text.rpartition(":")[0].rpartition(":")[0]  # a resource may have colons itself
+    def parse(text: str) -> tuple[tuple[str, str], int]:
+        resource, _, cost = text.rpartition(":")[0].rpartition(":")  # a resource may have colons itself
         try:
             if not resource:
                 raise ValueError
-            return resource, parse_amount(text.removeprefix(f"{resource}:"))
+            return (resource, cost), parse_amount(text.removeprefix(f"{resource}:"))[1]
         except ValueError:
             raise ValueError(f"{text!r} is not an amount of a resource; write RESOURCE:NAME:NUMBER") from None
 
     def collect(
-        ctx: click.Context, param: click.Parameter, costs: Sequence[tuple[str, tuple[str, int]]]
+        ctx: click.Context, param: click.Parameter, costs: Sequence[tuple[tuple[str, str], int]]
     ) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
-        for resource, (name, amount) in costs:
-            if name in found.setdefault(resource, {}):
-                raise click.BadParameter(f"{resource}:{name} is passed twice.", ctx, param)
-            found[resource][name] = amount
+        for (resource, name), amount in _collect(costs, "{0[0]}:{0[1]} is passed twice.", ctx, param).items():
+            found.setdefault(resource, {})[name] = amount
         return found
 
     return _make_option(parse, *names, multiple=True, metavar="RESOURCE:NAME:AMOUNT", callback=collect, help=help)
@@ -344,29 +314,34 @@ def costs_option(*names: str, help: str) -> Decorator:
 
 def pairs_option(*names: str, help: str) -> Decorator:
     """Return an option that collects ``KEY=VALUE`` in a dict, and is None if it is not passed."""
-    settings: dict[str, Any] = {"multiple": True, "metavar": "KEY=VALUE", "help": help}
-    return _make_option(parse_pair, *names, callback=_collect_pairs, **settings)
+
+    def collect(ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, str]]) -> dict[str, str] | None:
+        return _collect(pairs, "{!r} is passed more than once; keep one of them.", ctx, param) or None
+
+    return _make_option(parse_pair, *names, multiple=True, metavar="KEY=VALUE", callback=collect, help=help)
 
 
-def _collect_pairs(
-    ctx: click.Context, param: click.Parameter, pairs: Sequence[tuple[str, str]]
-) -> dict[str, str] | None:
-    """Return the pairs as a dict, None for none. Raise a usage error for a key that is passed twice."""
-    made = dict(pairs)
-    for key in made:
-        if sum(key == other for other, _ in pairs) > 1:
-            raise click.BadParameter(f"{key!r} is passed more than once; keep one of them.", ctx, param)
-    return made or None
+def _collect(pairs: Sequence[tuple[K, V]], twice: str, ctx: click.Context, param: click.Parameter) -> dict[K, V]:
+    """Return the pairs as a dict. Raise a usage error for a key that is passed twice."""
+    found: dict[K, V] = {}
+    for key, value in pairs:
+        if key in found:
+            raise click.BadParameter(twice.format(key), ctx, param)
+        found[key] = value
+    return found
 
 
-def moment_option(*names: str, help: str) -> Decorator:
-    """Return an option that takes a moment."""
-    return _make_option(lambda text: parse_moment(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
+def number_option(
+    *names: str, least: int = 1, most: int | None = None, kind: click.ParamType[Any] | None = None, **settings: Any
+) -> Decorator:
+    """Return an option that takes a whole number in a range, or another kind of value, and shows its default."""
+    settings = {"metavar": None if kind else "N", "show_default": "default" in settings, **settings}
+    return click.option(*names, type=kind or click.IntRange(least, most), **settings)
 
 
-def expiry_option(*names: str, help: str) -> Decorator:
-    """Return an option that takes the moment at which something expires."""
-    return _make_option(lambda text: parse_expiry(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
+def moment_option(*names: str, help: str, parse: Callable[[str, datetime], datetime] = parse_moment) -> Decorator:
+    """Return an option that takes a moment, in the past unless it is parsed otherwise."""
+    return _make_option(lambda text: parse(text, datetime.now(UTC)), *names, metavar="WHEN", help=help)
 
 
 def _make_option(parse: Callable[[str], object], *names: str, **settings: Any) -> Decorator:

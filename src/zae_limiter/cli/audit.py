@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
 from ..core.limit import Limit
 from ..core.values import AuditEvent
-from .arguments import spell_limit
+from .arguments import number_option, spell_limit
 from .commands import Group, Shell
 from .grid import Grid
-from .old_names import Renamed
 from .output import to_jsonable
 
 
@@ -27,33 +27,12 @@ def audit() -> None:
 
 @audit.command("list")
 @click.argument("entity_id", required=False)
-@click.option("--entity-id", "--entity", "-e", "entity_option", metavar="ID", hidden=True)
 @click.option("--system", "of_system", is_flag=True, help="Changes of the system defaults.")
 @click.option("--resource", "-r", "resource", metavar="NAME", help="Changes of a resource's defaults.")
 @click.option("--of-namespace", "registered", metavar="NAME", help="Changes of a namespace itself.")
-@click.option(
-    "--most",
-    cls=Renamed,
-    old="--limit -l",
-    type=click.IntRange(1, 10_000),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="At most N.",
-)
-@click.option(
-    "--before", cls=Renamed, old="--start-event-id", metavar="EVENT_ID", help="Only changes before this event."
-)
-def list_events(
-    shell: Shell,
-    entity_id: str | None,
-    entity_option: str | None,
-    of_system: bool,
-    resource: str | None,
-    registered: str | None,
-    most: int,
-    before: str | None,
-) -> None:
+@number_option("--most", most=10_000, default=100, help="At most N.")
+@click.option("--before", metavar="EVENT_ID", help="Only changes before this event.")
+def list_events(shell: Shell, most: int, before: str | None, **whose: Any) -> None:
     """List changes, newest first.
 
     Of an entity, or of the system, a resource or a namespace.
@@ -63,14 +42,9 @@ def list_events(
       zae-limiter audit list --resource gpt-4 --most 10
       zae-limiter audit list --system --json
     """
-    named = (
-        entity_id,
-        entity_option,
-        "$SYSTEM" if of_system else None,
-        None if resource is None else f"$RESOURCE:{resource}",
-        None if registered is None else f"$NAMESPACE:{registered}",
-    )
-    subjects = [subject for subject in named if subject is not None]
+    forms = {"of_system": "$SYSTEM", "resource": "$RESOURCE:{}", "registered": "$NAMESPACE:{}"}
+    given = {option: value for option, value in whose.items() if value not in (None, False)}
+    subjects = [forms.get(option, "{}").format(value) for option, value in given.items()]
     if len(subjects) != 1:
         raise click.UsageError("Pass one of ENTITY_ID, --system, --resource NAME and --of-namespace NAME.")
     events = shell.repository().get_audit_events(subjects[0], most, before)

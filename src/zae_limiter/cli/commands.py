@@ -6,7 +6,7 @@ import getpass
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from ..v017.commands import OldCommands, OldNames
 from .grid import Grid
 from .output import drop_double_stop, note, print_grid, print_json, to_jsonable
 
@@ -174,7 +175,7 @@ _STORE_OPTIONS = (
 )
 
 
-class _WithStoreOptions(click.Command):
+class _WithStoreOptions(OldNames):
     """Accepts the store options, which its help shows apart from its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -201,7 +202,7 @@ class Command(_WithStoreOptions):
         return super().invoke(ctx)
 
 
-class Group(_WithStoreOptions, click.Group):
+class Group(_WithStoreOptions, OldCommands):
     """A group of such commands."""
 
     command_class = Command
@@ -254,3 +255,8 @@ principal_option = click.option(
     show_default="you",
     help="Who makes the change, for the audit log.",
 )
+
+
+def confirmed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options ``--yes`` and ``--principal`` of a command that asks before it changes something."""
+    return yes_option(principal_option(command))

@@ -105,18 +105,10 @@ def _warn(hidden: int, unreadable: list[str]) -> None:
 
 
 def _replay_grid(done: list[Replay], hidden: int) -> Grid:
-    rows = [
-        (
-            each.letter.message_id,
-            Cell(each.state, _STYLES[each.state]),
-            each.records,
-            each.counted,
-            each.passed,
-            each.archived,
-            each.reason,
-        )
-        for each in done
-    ]
+    rows = []
+    for each in done:
+        counts = (each.records, each.counted, each.passed, each.archived)
+        rows.append((each.letter.message_id, Cell(each.state, _STYLES[each.state]), *counts, each.reason))
     heads = ("message", "state", "records", "counted", "passed over", "archived", "reason")
     return Grid(heads, rows, _spell_nothing(hidden))
 
@@ -126,11 +118,5 @@ def _letter_data(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _replay_data(done: Replay) -> dict[str, Any]:
-    return _letter_data(done.letter) | {
-        "state": done.state,
-        "found": done.records,
-        "counted": done.counted,
-        "passed": done.passed,
-        "archived": done.archived,
-        "error": done.reason,
-    }
+    counts = {"found": done.records, "counted": done.counted, "passed": done.passed, "archived": done.archived}
+    return {**_letter_data(done.letter), "state": done.state, **counts, "error": done.reason}

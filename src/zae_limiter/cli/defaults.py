@@ -9,9 +9,10 @@ import click
 from ..core.limit import Limit
 from ..core.values import OnUnavailable
 from .arguments import limit_option, limits_grid, spell_limit
-from .commands import Group, Shell, principal_option, yes_option
+from .commands import Group, Shell, confirmed, principal_option
 from .grid import Cell, Grid
-from .policies import read_resource_policies, spell_policies
+from .policies import read_policies, spell_policies
+from .switches import add_switches
 
 
 @click.group(cls=Group)
@@ -54,8 +55,7 @@ def get_system_defaults(shell: Shell) -> None:
 
 
 @system.command("delete-defaults")
-@yes_option
-@principal_option
+@confirmed
 def delete_system_defaults(shell: Shell, yes: bool, principal: str | None) -> None:
     """Delete the system defaults.
 
@@ -110,15 +110,14 @@ def get_resource_defaults(shell: Shell, name: str) -> None:
     """
     repository = shell.repository()
     limits = repository.get_resource_defaults(name)
-    policies = read_resource_policies(repository, name)
+    policies = read_policies(repository, name)
     grid = limits_grid(limits, f"{name} has no limits of its own.")
     shell.show({"resource": name, "limits": limits, **policies}, grid, *spell_policies(name, policies))
 
 
 @resource.command("delete-defaults")
 @click.argument("name", metavar="RESOURCE")
-@yes_option
-@principal_option
+@confirmed
 def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     """Let the system defaults apply to a resource again.
 
@@ -130,64 +129,23 @@ def delete_resource_defaults(shell: Shell, name: str, yes: bool, principal: str 
     shell.show({"resource": name, "limits": []}, f"Deleted the limits of {name}.")
 
 
-def _add_switch(verb: str, does: str) -> None:
-    """Add the command that sets the switch of a resource."""
-
-    @resource.command(verb, help=f"{does}\n\nExample:\n  zae-limiter resource {verb} gpt-4")
-    @click.argument("resource_name", metavar="RESOURCE")
-    @principal_option
-    def switch(shell: Shell, resource_name: str, principal: str | None) -> None:
-        getattr(shell.repository(), f"{verb}_resource")(resource_name, principal)
-        access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
-        shell.show({"resource": resource_name, "access": access}, f"{resource_name} is {access}.")
-
-
-_add_switch("disable", "Refuse every request for a resource.\n\nBut for entities with a switch of their own.")
-_add_switch("enable", "Let limits decide for a resource.")
-_add_switch("bypass", "Admit every request for a resource.\n\nWhat is used is counted.")
-
-
-@resource.command("clear-disabled")
-@click.argument("name", metavar="RESOURCE")
-@principal_option
-def clear_disabled(shell: Shell, name: str, principal: str | None) -> None:
-    """Remove the switch of a resource.
-
-    Example:
-      zae-limiter resource clear-disabled gpt-4
-    """
-    shell.repository().clear_resource_disabled(name, principal)
-    shell.show({"resource": name, "access": None}, f"{name} has no switch.")
-
-
-@resource.command("set-cascade")
-@click.argument("name", metavar="RESOURCE")
-@click.argument("cascade", metavar="true|false", type=click.BOOL)
-@principal_option
-def set_cascade(shell: Shell, name: str, cascade: bool, principal: str | None) -> None:
-    """Decide whether a resource charges parents.
-
-    It counts more than what the entities say, but for those with a policy of their own.
-
-    Example:
-      zae-limiter resource set-cascade gpt-4 false
-    """
-    shell.repository().set_resource_cascade(name, cascade, principal)
-    does = "charges parents" if cascade else "does not charge parents"
-    shell.show({"resource": name, "cascade": cascade}, f"{name} {does}.")
-
-
-@resource.command("clear-cascade")
-@click.argument("name", metavar="RESOURCE")
-@principal_option
-def clear_cascade(shell: Shell, name: str, principal: str | None) -> None:
-    """Remove what set-cascade has set.
-
-    Example:
-      zae-limiter resource clear-cascade gpt-4
-    """
-    shell.repository().clear_resource_cascade(name, principal)
-    shell.show({"resource": name, "cascade": None}, f"{name} has no cascade policy.")
+add_switches(
+    resource,
+    click.argument("resource"),
+    "parents",
+    (
+        ("Refuse every request for a resource.\n\nBut for entities with a switch of their own.", "disable gpt-4"),
+        ("Let limits decide for a resource.", "enable gpt-4"),
+        ("Admit every request for a resource.\n\nWhat is used is counted.", "bypass gpt-4"),
+        ("Remove the switch of a resource.", "clear-disabled gpt-4"),
+        (
+            "Decide whether a resource charges parents.\n\n"
+            "It counts more than what the entities say, but for those with a policy of their own.",
+            "set-cascade gpt-4 false",
+        ),
+        ("Remove what set-cascade has set.", "clear-cascade gpt-4"),
+    ),
+)
 
 
 @resource.command("list")

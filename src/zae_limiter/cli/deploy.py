@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..aws.stack_options import PRODUCTION, StackOptions
 from ..core import names
 from ..core.errors import ValidationError
-from ..core.stack_options import PRODUCTION, StackOptions
 from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
-from .old_names import Renamed, unused_option
 from .output import note
 from .progress import show_events
 
@@ -83,15 +82,6 @@ _TEXTS = (
     ("--code-s3-key", "KEY", "The key of the package."),
     ("--code-s3-version", "ID", "The version of that object; '' for the latest."),
 )
-_OLD = {
-    "enable_aggregator": "--enable-aggregator",
-    "enable_alarms": "--enable-alarms",
-    "enable_audit_archival": "--enable-audit-archival",
-    "enable_tracing": "/--no-tracing",
-    "create_iam_roles": "/--no-create-iam-roles",
-    "enable_deletion_protection": "/--no-deletion-protection",
-}
-"""Other names of the switches."""
 _USUAL = {field.name: field.default for field in fields(StackOptions)}
 """The values where nothing is said. Options whose value is None can be nothing, which is said as 0 or ''."""
 
@@ -105,10 +95,7 @@ def _help(flag: str, text: str) -> str:
 
 
 _stack_flags = combine(
-    *(
-        click.option(flag, field, cls=Renamed, old=_OLD.get(field, ""), default=None, help=_help(field, text))
-        for flag, field, text in _SWITCHES
-    ),
+    *(click.option(flag, field, default=None, help=_help(field, text)) for flag, field, text in _SWITCHES),
     *(click.option(flag, type=int, metavar="N", help=_help(flag, text)) for flag, text in _NUMBERS),
     *(click.option(flag, metavar=kind, help=_help(flag, text)) for flag, kind, text in _TEXTS),
     pairs_option(
@@ -133,11 +120,6 @@ def merge_options(present: StackOptions, given: Mapping[str, Any]) -> StackOptio
 @click.command(cls=Command)
 @_stack_flags
 @click.option("--adopt", is_flag=True, help="Import a table of that name, made with create-table, into the stack.")
-@unused_option(
-    "--enable-provisioner/--no-provisioner",
-    default=None,
-    why="there is no function that applies limits files; `zae-limiter limits apply` writes to the table itself.",
-)
 @click.option("--wait/--no-wait", default=True, help="Wait until the deployment is complete.  [wait]")
 def deploy(shell: Shell, wait: bool, adopt: bool, **given: Any) -> None:
     """Create or change a stack on AWS.
@@ -365,10 +347,8 @@ def connect(shell: Shell) -> Aws:
 
 def _check_values(name: str, given: dict[str, Any]) -> None:
     """Raise `ValidationError` for an invalid value before any call; combinations are checked later."""
-    from ..aws.template import check_options
-
     try:
-        check_options(name, merge_options(StackOptions(), given))
+        merge_options(StackOptions(), given).check_stack_name(name)
     except ValidationError as error:
         if not isinstance(given.get(error.field), bool | None):
             raise

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.bucket import MILLI
 from ..core.errors import EntityNotFoundError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
+from ..core.production import MILLI
 from ..core.values import Entity
 from .arguments import (
     amount_option,
-    expiry_option,
+    combine,
     limit_option,
     limits_grid,
+    moment_option,
+    number_option,
     pairs_option,
+    parse_expiry,
     spell_limit,
     spell_rate,
 )
-from .commands import Group, Shell, principal_option, yes_option
+from .commands import Group, Shell, confirmed, principal_option
 from .grid import Grid, facts
-from .old_names import Renamed, hide
 from .output import note, to_jsonable
-from .policies import find_unknown, read_entity_policies, spell_policies
+from .policies import find_unknown, read_policies, spell_policies
 from .slots import TakenSlots, show_slots
+from .switches import add_switches
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
@@ -52,7 +55,7 @@ metadata_option = pairs_option("--metadata", "-m", help="Stored with it; may be 
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A name for people.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="The entity above it, which must exist.")
-@click.option("--cascade", cls=Renamed, old="/--no-cascade", is_flag=True, help="Charge the parent too, and so on up.")
+@click.option("--cascade", is_flag=True, help="Charge the parent too, and so on up.")
 @metadata_option
 @principal_option
 def create(shell: Shell, **fields: Any) -> None:
@@ -70,7 +73,7 @@ def create(shell: Shell, **fields: Any) -> None:
 @click.argument("entity_id")
 @click.option("--display-name", "name", metavar="TEXT", help="A new name for people; '' for none.")
 @click.option("--parent", "parent_id", metavar="ENTITY_ID", help="A new parent.")
-@click.option("--no-parent", cls=Renamed, old="--none", is_flag=True, help="Remove the parent.")
+@click.option("--no-parent", is_flag=True, help="Remove the parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Whether to charge the parent too.")
 @metadata_option
 @click.option("--expected-version", type=int, metavar="N", help="Only change it if it is at version N.")
@@ -85,19 +88,12 @@ def update(shell: Shell, entity_id: str, no_parent: bool, **options: Any) -> Non
     given = {name: value for name, value in options.items() if value is not None}
     if no_parent and "parent_id" in given:
         raise click.UsageError("--parent cannot be combined with --no-parent.")
-    if no_parent:
-        given["parent_id"] = None
-    if given.get("name") == "":
-        given["name"] = None
+    given |= {"parent_id": None} if no_parent else {}
+    given |= {"name": None} if given.get("name") == "" else {}
     if not given.keys() - {"expected_version", "principal"}:
-        moving = click.get_current_context().info_name == "set-parent"
-        known = "--parent or --none" if moving else "--display-name, --parent, --cascade or --metadata"
-        raise click.UsageError(f"Nothing to change: pass {known}.")
+        raise click.UsageError("Nothing to change: pass --display-name, --parent, --cascade or --metadata.")
     new = shell.repository().update_entity(entity_id, **given)
     shell.show(new, _entity_facts(new))
-
-
-entity.add_command(hide(update), "set-parent")
 
 
 @entity.command()
@@ -112,24 +108,21 @@ def show(shell: Shell, entity_id: str) -> None:
     found = repository.get_entity(entity_id)
     if found is None:
         raise EntityNotFoundError(entity_id)
-    path, step = [found.id], found.parent_id
-    while step is not None:
-        path.append(step)
-        parent = repository.get_entity(step)
-        step = None if parent is None else parent.parent_id
-    policies = read_entity_policies(repository, entity_id, None)
-    grid = _entity_facts(found)
-    rows = [("switch", policies["access"]), ("cascade policy", policies["cascade_policy"])]
-    grid = Grid((), [*grid.rows, *(row for row in rows if row[1] is not None)])
-    if len(path) > 2:
-        grid = Grid((), [*grid.rows, ("path", " < ".join(path))])
-    shell.show({**to_jsonable(found), **policies}, grid)
+    path, above = [found.id], found.parent_id
+    while above is not None:
+        path.append(above)
+        parent = repository.get_entity(above)
+        above = None if parent is None else parent.parent_id
+    policies = read_policies(repository, None, entity_id)
+    more = {"switch": policies["access"], "cascade policy": policies["cascade_policy"]}
+    more["path"] = " < ".join(path) if len(path) > 2 else None
+    known = {field: value for field, value in more.items() if value is not None}
+    shell.show({**to_jsonable(found), **policies}, _entity_facts(found, known))
 
 
 @entity.command()
 @click.argument("entity_id")
-@yes_option
-@principal_option
+@confirmed
 def delete(shell: Shell, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its limits and buckets.
 
@@ -155,13 +148,10 @@ def children(shell: Shell, entity_id: str) -> None:
     shell.show(found, Grid(headers, rows, f"{entity_id} has no children."))
 
 
+_WHOSE = "The resource they are for."
+only_option = click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
 resource_option = click.option(
-    "--resource",
-    "-r",
-    default=DEFAULT_RESOURCE,
-    metavar="NAME",
-    show_default="all resources",
-    help="The resource they are for.",
+    "--resource", "-r", default=DEFAULT_RESOURCE, metavar="NAME", show_default="all resources", help=_WHOSE
 )
 
 
@@ -183,85 +173,30 @@ def set_limits(shell: Shell, entity_id: str, resource: str, limits: list[Limit],
     shell.show({"entity_id": entity_id, "resource": resource, "limits": limits}, limits_grid(limits))
 
 
-def _add_switch(verb: str, does: str) -> None:
-    """Add the command that sets the switch of an entity."""
-
-    @entity.command(verb, help=f"{does}\n\nExample:\n  zae-limiter entity {verb} key-1 -r gpt-4")
-    @click.argument("entity_id")
-    @click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
-    @principal_option
-    def switch(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
-        repository = shell.repository()
-        getattr(repository, f"{verb}_entity")(entity_id, resource, principal)
-        access = {"disable": "disabled", "enable": "enabled", "bypass": "bypassed"}[verb]
-        data = {"entity_id": entity_id, "resource": resource, "access": access}
-        shell.show(data, f"{entity_id} is {access}{_spell_where(resource)}.", *find_unknown(repository, entity_id))
-
-
-_add_switch("disable", "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.")
-_add_switch("enable", "Let limits decide for an entity.\n\nAlso on a resource that is disabled.")
-_add_switch(
-    "bypass",
-    "Admit every request of an entity.\n\nWhat it uses is counted. Entities above it that it charges still refuse.",
+add_switches(
+    entity,
+    combine(click.argument("entity_id"), only_option),
+    "its parent",
+    (
+        (
+            "Refuse every request of an entity.\n\nAlso those of entities below it that charge it.",
+            "disable key-1 -r gpt-4",
+        ),
+        ("Let limits decide for an entity.\n\nAlso on a resource that is disabled.", "enable key-1 -r gpt-4"),
+        (
+            "Admit every request of an entity.\n\n"
+            "What it uses is counted. Entities above it that it charges still refuse.",
+            "bypass key-1 -r gpt-4",
+        ),
+        ("Remove the switch of an entity.\n\nLess specific switches decide then.", "clear-disabled key-1 -r gpt-4"),
+        (
+            "Decide whether an entity charges its parent.\n\nIt counts more than what the entity and the resource say.",
+            "set-cascade key-1 false",
+            "set-cascade key-1 true -r gpt-4",
+        ),
+        ("Remove what set-cascade has set.", "clear-cascade key-1 -r gpt-4"),
+    ),
 )
-only_option = click.option("--resource", "-r", metavar="NAME", help="Only for this resource.")
-
-
-@entity.command("clear-disabled")
-@click.argument("entity_id")
-@only_option
-@principal_option
-def clear_disabled(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
-    """Remove the switch of an entity.
-
-    Less specific switches decide then.
-
-    Example:
-      zae-limiter entity clear-disabled key-1 -r gpt-4
-    """
-    shell.repository().clear_entity_disabled(entity_id, resource, principal)
-    data = {"entity_id": entity_id, "resource": resource, "access": None}
-    shell.show(data, f"{entity_id} has no switch{_spell_where(resource)}.")
-
-
-@entity.command("set-cascade")
-@click.argument("entity_id")
-@click.argument("cascade", metavar="true|false", type=click.BOOL)
-@only_option
-@principal_option
-def set_cascade(shell: Shell, entity_id: str, cascade: bool, resource: str | None, principal: str | None) -> None:
-    """Decide whether an entity charges its parent.
-
-    It counts more than what the entity and the resource say.
-
-    Examples:
-      zae-limiter entity set-cascade key-1 false
-      zae-limiter entity set-cascade key-1 true -r gpt-4
-    """
-    repository = shell.repository()
-    repository.set_entity_cascade(entity_id, cascade, resource, principal)
-    does = "charges its parent" if cascade else "does not charge its parent"
-    data = {"entity_id": entity_id, "resource": resource, "cascade": cascade}
-    shell.show(data, f"{entity_id} {does}{_spell_where(resource)}.", *find_unknown(repository, entity_id))
-
-
-@entity.command("clear-cascade")
-@click.argument("entity_id")
-@only_option
-@principal_option
-def clear_cascade(shell: Shell, entity_id: str, resource: str | None, principal: str | None) -> None:
-    """Remove what set-cascade has set.
-
-    Example:
-      zae-limiter entity clear-cascade key-1 -r gpt-4
-    """
-    shell.repository().clear_entity_cascade(entity_id, resource, principal)
-    data = {"entity_id": entity_id, "resource": resource, "cascade": None}
-    shell.show(data, f"{entity_id} has no cascade policy{_spell_where(resource)}.")
-
-
-def _spell_where(resource: str | None) -> str:
-    return "" if resource is None else f" on {resource}"
 
 
 @entity.command("get-limits")
@@ -277,7 +212,7 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
     """
     repository = shell.repository()
     limits = repository.get_limits(entity_id, resource)
-    policies = read_entity_policies(repository, entity_id, resource)
+    policies = read_policies(repository, resource, entity_id)
     where = "all resources" if resource == DEFAULT_RESOURCE else resource
     data = {"entity_id": entity_id, "resource": resource, "limits": limits, **policies}
     grid = limits_grid(limits, f"{entity_id} has no limits of its own for {where}.")
@@ -287,8 +222,7 @@ def get_limits(shell: Shell, entity_id: str, resource: str) -> None:
 @entity.command("delete-limits")
 @click.argument("entity_id")
 @resource_option
-@yes_option
-@principal_option
+@confirmed
 def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
     """Let the defaults apply to an entity again.
 
@@ -300,25 +234,12 @@ def delete_limits(shell: Shell, entity_id: str, resource: str, yes: bool, princi
     shell.show({"entity_id": entity_id, "resource": resource, "limits": []}, f"Deleted the limits of {entity_id}.")
 
 
+_only_limits = f"Only limits for this resource ({DEFAULT_RESOURCE}: for all)."
+
+
 @entity.command("list")
-@click.option(
-    "--resource",
-    "-r",
-    cls=Renamed,
-    old="--with-custom-limits",
-    metavar="NAME",
-    help=f"Only limits for this resource ({DEFAULT_RESOURCE}: for all).",
-)
-@click.option(
-    "--most",
-    cls=Renamed,
-    old="--limit",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Show at most N entities.",
-)
+@click.option("--resource", "-r", metavar="NAME", help=_only_limits)
+@number_option("--most", default=1000, help="Show at most N entities.")
 def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """List entities with limits of their own.
 
@@ -328,10 +249,9 @@ def list_entities(shell: Shell, resource: str | None, most: int) -> None:
     """
     repository = shell.repository()
     resources = repository.list_resources_with_entity_configs() if resource is None else [resource]
-    named = ((who, name) for name in resources for who in _entities(repository, name))
-    first = list(islice(named, most + 1))
+    first = list(islice(((who, name) for name in resources for who in _entities(repository, name)), most + 1))
     found = [(who, name, repository.get_limits(who, name)) for who, name in first[:most]]
-    data = [{"entity_id": who, "resource": name, "limits": limits} for who, name, limits in found]
+    data = [dict(zip(("entity_id", "resource", "limits"), each, strict=True)) for each in found]
     rows = [(who, name, ", ".join(map(spell_limit, limits))) for who, name, limits in found]
     where = "" if resource is None else f" for {resource}"
     shell.show(data, Grid(("entity", "resource", "limits"), rows, f"No entity has limits of its own{where}."))
@@ -370,8 +290,8 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
         credit = sum(lot.tokens_milli for lot in each.credits) // MILLI or None
         rows.append((each.resource, each.limit_name, each.in_flight, each.tokens, credit, each.capacity, rate, used))
     headers = ("resource", "limit", "in flight", "stored", "credit", "capacity", "rate", "used in all")
-    absent = [each for each in ("in flight", "credit") if all(row[headers.index(each)] is None for row in rows)]
-    shell.show(found, Grid(headers, rows, f"{entity_id} has not used anything yet.").without(*absent))
+    grid = Grid(headers, rows, f"{entity_id} has not used anything yet.")
+    shell.show(found, grid.without_empty("in flight", "credit"))
     if not shell.as_json:
         taken = [TakenSlots((each.resource, each.limit_name), each.slots, each.last_refill_ms) for each in found]
         show_slots(("resource", "limit"), taken)
@@ -380,8 +300,7 @@ def show_buckets(shell: Shell, entity_id: str, resource: str | None) -> None:
 @entity.command("reset-bucket")
 @click.argument("entity_id")
 @click.argument("resource")
-@yes_option
-@principal_option
+@confirmed
 def reset_bucket(shell: Shell, entity_id: str, resource: str, yes: bool, principal: str | None) -> None:
     """Reset a bucket to full.
 
@@ -401,13 +320,14 @@ key_option = click.option(
 bucket_option = click.option("--resource", "-r", required=True, metavar="NAME", help="The resource of the bucket.")
 
 
+_expiry = "When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
+
+
 @entity.command("top-up")
 @click.argument("entity_id")
 @bucket_option
 @amount_option("--add", "-a", "amounts", required=True, help="How many tokens of which limit; may be repeated.")
-@expiry_option(
-    "--expires", "expires_at", help="When they expire: 2026-12-31T00:00Z, or how long from now, such as 30d."
-)
+@moment_option("--expires", "expires_at", help=_expiry, parse=parse_expiry)
 @key_option
 @principal_option
 def top_up(shell: Shell, **given: Any) -> None:
@@ -451,18 +371,10 @@ def _result_grid(done: BucketOperationResult, header: str) -> Grid:
     return Grid(("entity", "resource", "limit", header), rows, f"{done.entity_id} had nothing to fill up.")
 
 
-def _entity_facts(found: Entity) -> Grid:
-    return facts(
-        {
-            "entity": found.id,
-            "name": found.name,
-            "parent": found.parent_id,
-            "cascade": found.cascade,
-            "metadata": ", ".join(f"{name}={value}" for name, value in found.metadata.items()) or None,
-            "created": found.created_at,
-            "version": found.version,
-        }
-    )
+def _entity_facts(found: Entity, more: Mapping[str, object] = {}) -> Grid:
+    lines = {"entity": found.id, "name": found.name, "parent": found.parent_id, "cascade": found.cascade}
+    metadata = ", ".join(f"{name}={value}" for name, value in found.metadata.items())
+    return facts({**lines, "metadata": metadata or None, "created": found.created_at, "version": found.version, **more})
 
 
 def _entities(repository: SyncRepository, resource: str) -> Iterator[str]:

@@ -139,10 +139,9 @@ def _details(error: BaseException) -> dict[str, Any]:
             word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     details: dict[str, Any] = {"error": word, "message": message(error)}
     if isinstance(error, ManifestError):
-        details["problems"] = [
-            {"line": place.line, "column": place.column, "path": path, "message": reason}
-            for place, path, reason in error.problems
-        ]
+        names = ("line", "column", "path", "message")
+        rows = [(place.line, place.column, path, reason) for place, path, reason in error.problems]
+        details["problems"] = [dict(zip(names, row, strict=True)) for row in rows]
     if isinstance(error, PlanOutdatedError):
         details |= {"conflicts": error.conflicts, "applied": error.applied}
     if isinstance(error, library.ValidationError):

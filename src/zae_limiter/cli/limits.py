@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +14,7 @@ from ..manifest.fields import json_schema
 from ..manifest.parsing import parse_manifest
 from ..manifest.plans import decode_plan, encode_plan
 from .arguments import Decorator, combine, parse_limit
-from .commands import Group, Shell, principal_option, yes_option
-from .old_names import refuse, unused_option
+from .commands import Group, Shell, confirmed, yes_option
 from .output import note, print_json, spell_count
 from .plan_view import show_plan, show_unified
 
@@ -40,9 +39,11 @@ def limits() -> None:
     """
 
 
+_PATH = click.Path(dir_okay=False, path_type=Path)
+
+
 def _file_option(*, required: bool) -> Decorator:
-    path = click.Path(dir_okay=False, path_type=Path)
-    return click.option("--file", "-f", "file", type=path, required=required, help="The limits file, .yaml or .toml.")
+    return click.option("--file", "-f", "file", type=_PATH, required=required, help="The limits file, .yaml or .toml.")
 
 
 _prune_option = click.option(
@@ -59,7 +60,7 @@ _planning_options = combine(
 
 @limits.command("plan")
 @_planning_options
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan here, for apply --plan.")
+@click.option("--out", type=_PATH, help="Write the plan here, for apply --plan.")
 def plan_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, quiet: bool, out: Path | None) -> int:
     """Show what apply would change.
 
@@ -110,28 +111,12 @@ def diff_limits(shell: Shell, file: Path, prune: bool, detailed_exitcode: bool, 
 @limits.command("apply")
 @_file_option(required=False)
 @_prune_option
-@click.option(
-    "--plan",
-    "planned",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Apply this plan, made by plan --out, instead of a file.",
-)
+@click.option("--plan", "planned", type=_PATH, help="Apply this plan, made by plan --out, instead of a file.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; exit with 2 if there is something to do.")
 @_quiet_option
-@unused_option(
-    "--full", is_flag=True, why="every acquire sees the limits in force, so no bucket is left to be rewritten."
-)
-@yes_option
-@principal_option
+@confirmed
 def apply_limits(
-    shell: Shell,
-    file: Path | None,
-    prune: bool,
-    planned: Path | None,
-    dry_run: bool,
-    quiet: bool,
-    yes: bool,
-    principal: str | None,
+    shell: Shell, file: Path | None, prune: bool, planned: Path | None, dry_run: bool, quiet: bool, **given: Any
 ) -> int:
     """Make the store say what a file states.
 
@@ -147,17 +132,13 @@ def apply_limits(
     if (file is None) == (planned is None) or (planned is not None and prune):
         raise click.UsageError("Pass a file with -f, or a plan with --plan, which has its --prune in it.")
     repository = shell.repository()
-    if file is not None:
-        plan, title = _make_plan(shell, repository, file, prune), str(file)
-    else:
-        assert planned is not None  # one of both is
-        plan, title = _read_plan(shell, planned), str(planned)
+    plan = _read_plan(shell, planned) if planned is not None else _make_plan(shell, repository, Path(file or ""), prune)
     if not shell.as_json:
-        show_plan(plan, title, quiet=quiet)
+        show_plan(plan, str(file or planned), quiet=quiet)
     applied = 0
     if plan.changes and not dry_run:
-        shell.confirm("Apply these changes?", yes)
-        applied = repository.apply_plan(plan, principal)
+        shell.confirm("Apply these changes?", given["yes"])
+        applied = repository.apply_plan(plan, given["principal"])
     if shell.as_json:
         print_json({**encode_plan(plan, shell.namespace), "applied": applied})
     elif plan.changes and not dry_run:
@@ -191,9 +172,6 @@ def export_limits(shell: Shell, file: Path | None, format: str | None, yes: bool
         shell.confirm(f"Overwrite {file}?", yes)
     _write(file, write_document(data, chosen))
     shell.show({"file": str(file), **data}, f"Wrote {file}.")
-
-
-limits.add_command(refuse("limits cfn-template"))
 
 
 @limits.command("schema")

@@ -10,19 +10,15 @@ import click
 
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ZAELimiterError, spell_duration
+from .arguments import number_option
 from .commands import Group, Shell
 from .errors import CODES
-from .grid import Cell, facts, printable
-from .old_names import Renamed, unused_option
+from .grid import facts, printable, yes_or_no
 from .progress import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event
     from ..aws.local.home import Home, RunningEngine, Say
-
-
-_FORMATS = {"eval": None, "direnv": "bash", "powershell": "powershell"}
-"""The values of the older option ``--format`` of `env`, and the shells they are for; None is the present one."""
 
 
 @click.group(cls=Group)
@@ -44,24 +40,14 @@ def local() -> None:
         )
 
 
-_NO_DOCKER = "the local AWS is ministack, a process without Docker."
-_docker_option = unused_option("--docker-host", why=_NO_DOCKER)
+_PATIENCE = click.FloatRange(min=0, min_open=True)
 
 
 @local.command()
-@_docker_option
-@unused_option("--image", why=_NO_DOCKER)
 @click.option(
     "--port", type=click.IntRange(1, 65535), envvar="ZAE_LIMITER_LOCAL_PORT", help="Where to listen.  [default: 4566]"
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    default=60,
-    show_default=True,
-    help="Seconds to wait until it answers.",
-)
+@number_option("--timeout", kind=_PATIENCE, metavar="S", default=60, help="Seconds to wait until it answers.")
 def up(shell: Shell, port: int | None, timeout: float) -> None:
     """Start it, unless it is running.
 
@@ -85,20 +71,10 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
         endpoint, region = found.running.endpoint, shell.region or found.running.region
         if name is not None:
             _deploy(place, name, shell, found.running, say)
-    where = f"--endpoint-url {endpoint} --region {region}"
+    where, pid = f"--endpoint-url {endpoint} --region {region}", found.running.process.pid
     following = f"zae-limiter deploy --name my-app {where}"
     if name is not None:
         following = f"zae-limiter --name {name} {where} acquire key-1 gpt-4 -c rpm:1 -l rpm:60/min"
-    pid = found.running.process.pid
-    data = {
-        "started": found.started,
-        "endpoint": endpoint,
-        "region": region,
-        "pid": pid,
-        "version": found.version,
-        "stack": name,
-        "next": following,
-    }
     state = "is up" if found.started else "was up already"
     lines = [
         f"A local AWS {state} at {endpoint} (ministack {found.version}, pid {pid}).",
@@ -106,11 +82,11 @@ def up(shell: Shell, port: int | None, timeout: float) -> None:
         f"Next:  {following}",
         'For every command of this shell:  eval "$(zae-limiter local env)"',
     ]
-    shell.show(data, "\n".join(map(printable, lines)))
+    data = {"started": found.started, "endpoint": endpoint, "region": region, "pid": pid, "version": found.version}
+    shell.show({**data, "stack": name, "next": following}, "\n".join(map(printable, lines)))
 
 
 @local.command()
-@_docker_option
 @click.option("--purge", is_flag=True, help="Also remove ministack and the logs.")
 def down(shell: Shell, purge: bool) -> None:
     """Stop it and discard everything in it.
@@ -131,7 +107,6 @@ def down(shell: Shell, purge: bool) -> None:
 
 
 @local.command()
-@_docker_option
 def status(shell: Shell) -> None:
     """Show whether it is running, where, and with which limiters.
 
@@ -147,48 +122,20 @@ def status(shell: Shell) -> None:
         text = "No local AWS is running. Start one with: zae-limiter local up"
         shell.show({"running": False, "answers": False}, text)
         raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
-    endpoint, pid, uptime = found.endpoint, found.process.pid, round(found.uptime_seconds, 3)
-    region = shell.region or found.region
-    version = engine.version(found.port)
-    answers = version is not None
-    stacks = _list_stacks(endpoint, region) if answers else None
-    data = {
-        "running": True,
-        "answers": answers,
-        "endpoint": endpoint,
-        "region": region,
-        "pid": pid,
-        "version": version,
-        "uptime_seconds": uptime,
-        "stacks": stacks,
-    }
-    lines = {
-        "answers": Cell("yes", "green") if answers else Cell("no", "bold red"),
-        "endpoint": endpoint,
-        "region": region,
-        "pid": str(pid),
-        "ministack": version,
-        "up for": spell_duration(int(uptime)),
-        "stacks": None if stacks is None else ", ".join(stacks) or "none",
-    }
-    shell.show(data, facts(lines))
+    uptime, version = round(found.uptime_seconds, 3), engine.version(found.port)
+    answers, where = version is not None, {"endpoint": found.endpoint, "region": shell.region or found.region}
+    stacks = _list_stacks(**where) if answers else None
+    data = {"running": True, "answers": answers, **where, "pid": found.process.pid, "version": version}
+    lines = {"answers": yes_or_no(answers), **where, "pid": str(found.process.pid), "ministack": version}
+    lines |= {"up for": spell_duration(int(uptime)), "stacks": None if stacks is None else ", ".join(stacks) or "none"}
+    shell.show({**data, "uptime_seconds": uptime, "stacks": stacks}, facts(lines))
     if not answers:
         raise click.exceptions.Exit(CODES[RateLimiterUnavailable])
 
 
 @local.command()
-@_docker_option
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until it stops.")
-@click.option(
-    "--lines",
-    "count",
-    cls=Renamed,
-    old="--tail",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="How many.",
-)
+@number_option("--lines", "count", least=0, default=50, metavar=None, help="How many.")
 def logs(shell: Shell, follow: bool, count: int) -> None:
     """Show its log, of this run or of the last one.
 
@@ -211,9 +158,7 @@ def logs(shell: Shell, follow: bool, count: int) -> None:
 
 @local.command()
 @click.option("--shell", "dialect", type=click.Choice(["bash", "fish", "powershell"]), help="[default: by $SHELL]")
-@click.option("--format", "-f", "format", type=click.Choice(list(_FORMATS)), default="eval", hidden=True)
-@click.option("--port", type=click.IntRange(1, 65535), hidden=True)
-def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> None:
+def env(shell: Shell, dialect: str | None) -> None:
     """Print the settings that make a shell use it.
 
     Then every command and every AWS SDK in that shell talks to the local AWS.
@@ -226,10 +171,8 @@ def env(shell: Shell, dialect: str | None, format: str, port: int | None) -> Non
     from ..aws.local import home, lifecycle
 
     running = lifecycle.require_running(home.find_home())
-    if port not in (None, running.port):
-        raise click.UsageError(f"The local AWS that is running is at port {running.port}, not at {port}.")
     settings = lifecycle.variables(running.endpoint, shell.region or running.region)
-    chosen = dialect or _FORMATS[format] or lifecycle.detect_shell()
+    chosen = dialect or lifecycle.detect_shell()
     shell.show(settings, "\n".join(lifecycle.export_lines(settings, chosen)))
 
 

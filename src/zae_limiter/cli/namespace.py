@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ..core.values import Namespace
-from .commands import Group, Shell, principal_option, yes_option
+from .commands import Group, Shell, confirmed, principal_option
 from .grid import Cell, Grid, facts
 from .output import spell_count
 from .progress import show_count
@@ -67,8 +67,7 @@ def show(shell: Shell, name: str) -> None:
 
 @namespace.command()
 @click.argument("name")
-@yes_option
-@principal_option
+@confirmed
 def delete(shell: Shell, name: str, yes: bool, principal: str | None) -> None:
     """Delete a namespace but keep its data.
 
@@ -101,8 +100,7 @@ def recover(shell: Shell, namespace_id: str, principal: str | None) -> None:
 
 @namespace.command()
 @click.argument("namespace_id")
-@yes_option
-@principal_option
+@confirmed
 def purge(shell: Shell, namespace_id: str, yes: bool, principal: str | None) -> None:
     """Delete the data of a deleted namespace for good.
 
@@ -130,14 +128,16 @@ def orphans(shell: Shell) -> None:
     shell.show(found, _grid(found, "No deleted namespace has data left."))
 
 
+_HEADERS = ("namespace", "id", "status", "created", "deleted")
+
+
+def _row(each: Namespace) -> tuple[object, ...]:
+    return each.name, each.id, Cell(each.status, _STYLES.get(each.status, "")), each.created_at, each.deleted_at
+
+
 def _grid(found: Sequence[Namespace], empty: str = "") -> Grid:
-    rows = [
-        (each.name, each.id, Cell(each.status, _STYLES.get(each.status, "")), each.created_at, each.deleted_at)
-        for each in found
-    ]
-    return Grid(("namespace", "id", "status", "created", "deleted"), rows, empty)
+    return Grid(_HEADERS, list(map(_row, found)), empty)
 
 
 def _facts(found: Namespace) -> Grid:
-    grid = _grid([found])
-    return facts(dict(zip(grid.headers, grid.rows[0], strict=True)))
+    return facts(dict(zip(_HEADERS, _row(found), strict=True)))

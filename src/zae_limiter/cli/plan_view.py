@@ -36,17 +36,18 @@ class Row(NamedTuple):
 
 def show_plan(plan: Plan, title: str, *, quiet: bool = False) -> None:
     """Print a plan in colours and its summary, which is all if ``quiet`` is True."""
-    if quiet:
-        click.echo(summarize(plan, title))
-        return
-    for subject, changes in groupby(plan.changes, key=lambda change: change.subject):
-        group = list(changes)
-        kinds = {change.kind for change in group}
+    for subject, changes in [] if quiet else _group(plan):
+        kinds = {change.kind for change in changes}
         mark = _MARKS[kinds.pop()] if len(kinds) == 1 else "~"
-        click.echo(style(f"{mark} {printable(str(subject))}", fg=_COLOURS[mark], bold=True))
-        for row in _list_rows(group):
+        click.echo(style(f"{mark} {subject}", fg=_COLOURS[mark], bold=True))
+        for row in _list_rows(changes):
             click.echo(style(f"    {row.mark} {printable(_spell_row(row))}", fg=_COLOURS[row.mark]))
-    click.echo(("\n" if plan.changes else "") + summarize(plan, title))
+    click.echo(("\n" if plan.changes and not quiet else "") + summarize(plan, title))
+
+
+def _group(plan: Plan) -> Iterator[tuple[str, list[Change]]]:
+    for subject, changes in groupby(plan.changes, key=lambda change: change.subject):
+        yield printable(str(subject)), list(changes)
 
 
 def summarize(plan: Plan, title: str) -> str:
@@ -61,9 +62,9 @@ def show_unified(plan: Plan, title: str) -> None:
     """Print a plan as a unified diff, without colours."""
     if plan.changes:
         click.echo(f"--- stored\n+++ {title}")
-    for subject, changes in groupby(plan.changes, key=lambda change: change.subject):
-        click.echo(f"@@ {printable(str(subject))} @@")
-        for row in _list_rows(list(changes)):
+    for subject, changes in _group(plan):
+        click.echo(f"@@ {subject} @@")
+        for row in _list_rows(changes):
             for mark, text in (("-", row.before), ("+", row.after)):
                 if text is not None:
                     click.echo(f"{mark}{printable(f'{row.label} {text}'.strip())}")

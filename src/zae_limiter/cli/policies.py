@@ -15,21 +15,16 @@ if TYPE_CHECKING:
 _ACCESS = {None: None, True: "disabled", False: "enabled", "bypass": "bypassed"}
 
 
-def read_entity_policies(repository: SyncRepository, entity_id: str, resource: str | None) -> dict[str, object]:
-    """Return the stored ``access`` and ``cascade_policy`` of an entity, on a resource or (None) for all."""
+def read_policies(repository: SyncRepository, resource: str | None, entity_id: str | None = None) -> dict[str, object]:
+    """Return the stored ``access`` and ``cascade_policy`` of an entity, on a resource or for all; or of a resource."""
     where = None if resource == DEFAULT_RESOURCE else resource
-    return {
-        "access": _ACCESS[repository.get_entity_disabled(entity_id, where)],
-        "cascade_policy": repository.get_entity_cascade(entity_id, where),
-    }
-
-
-def read_resource_policies(repository: SyncRepository, resource: str) -> dict[str, object]:
-    """Return the stored ``access`` and ``cascade_policy`` of a resource."""
-    return {
-        "access": _ACCESS[repository.get_resource_disabled(resource)],
-        "cascade_policy": repository.get_resource_cascade(resource),
-    }
+    if entity_id is None:
+        assert where is not None  # it is about one of both
+        access, cascade = repository.get_resource_disabled(where), repository.get_resource_cascade(where)
+    else:
+        access = repository.get_entity_disabled(entity_id, where)
+        cascade = repository.get_entity_cascade(entity_id, where)
+    return {"access": _ACCESS[access], "cascade_policy": cascade}
 
 
 def spell_policies(whose: str, policies: Mapping[str, object]) -> list[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ..core.bucket import MILLI
 from ..core.errors import spell_duration
+from ..core.production import MILLI
 from .grid import Grid
 from .output import note, print_grid, to_jsonable
 

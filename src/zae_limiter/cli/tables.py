@@ -7,6 +7,7 @@ every row becomes a block with a line per field.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -15,12 +16,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .grid import Cell, Grid, printable
+from .grid import Cell, Grid, Narrow, printable
 
 GAPS = (3, 2, 1)
 """Columns between two fields: the first that fits is taken."""
 _LEAST_TEXT = {2: 14, 1: 12}
 """By the gap between columns, how far texts are folded: what is narrower is easier to read on a line of its own."""
+_LEAST_NAME = (14, 14, 10, 7, 1)
+"""How far names are shortened after so many columns were left out, before one more is."""
 _UNBOUND = 10_000
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TRACK = "grey23"
@@ -35,12 +38,32 @@ def fit_table(grid: Grid, width: int) -> Table:
             return table
     if not grid.headers:
         return draw_table(grid)
+    if grid.narrow is not None:
+        return _spare_columns(grid, grid.narrow, width)
     elastic = [not _begin_with_digits(column) for column in zip(*grid.rows, strict=True)]
     for gap, least in _LEAST_TEXT.items():
         room = share_width(natural_widths(grid), elastic, width - gap * (len(elastic) - 1), least)
         if room is not None:
             return draw_table(grid, gap, room)
     return stack_rows(grid)
+
+
+def _spare_columns(grid: Grid, narrow: Narrow, width: int) -> Table:
+    """Return a table of as much of a grid as fits, each row on a line."""
+    for gone in range(len(narrow.spared) + 1):
+        kept = grid.without(*narrow.spared[:gone])
+        elastic = [header in narrow.shortened for header in kept.headers]
+        kept = replace(kept, headers=[narrow.headers.get(header, header) for header in kept.headers])
+        for gap in GAPS[1:]:
+            least = _LEAST_NAME[min(gone, len(_LEAST_NAME) - 1)]
+            room = share_width(natural_widths(kept), elastic, width - gap * (len(elastic) - 1), least)
+            if room is not None:
+                cells = [zip(row, elastic, room, strict=True) for row in kept.rows]
+                rows = [
+                    [shorten(printable(str(cell)), size) if cut else cell for cell, cut, size in row] for row in cells
+                ]
+                return draw_table(Grid(list(map(shorten, kept.headers, room)), rows), gap, room)
+    return draw_table(kept, gap)
 
 
 def draw_table(grid: Grid, gap: int = GAPS[0], room: Sequence[int] | None = None) -> Table:

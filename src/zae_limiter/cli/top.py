@@ -7,75 +7,48 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from ..core.errors import spell_duration
-from ..core.reports import ORDERS, Load, Survey
+from ..core.survey import ORDERS, Load, Survey
 from ..records.instants import iso
 from ..repository.buckets import MAX_RECORDS
+from .arguments import number_option
 from .commands import Command, Shell
-from .grid import Cell, Grid, printable
+from .grid import Cell, Grid, Narrow, printable
 from .output import note, open_console, print_grid, print_json, spell_count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
 
 Show: TypeAlias = Callable[[Survey, Sequence[Load]], None]
 
 _BAR = 12
 _HEAD = 2
 """Lines of a table that are no buckets."""
-_NAMES = ("entity", "resource", "limit")
-"""Columns that are shortened where there is no room: a name in pieces would take several lines."""
-_SPARED = ("in use", "capacity", "full in", "")
-"""Columns that a narrow terminal goes without, the first to go first. What is consumed, of what, stays."""
-_LEAST_NAMES = (14, 14, 10, 7, 1)
-"""How far names are shortened before so many columns of `_SPARED` and one more are left out."""
+_NARROW = Narrow(
+    spared=("in use", "capacity", "full in", ""),
+    shortened=("entity", "resource", "limit"),
+    headers={"per second": "per s"},
+)
+"""Names are shortened, as one in pieces would take several lines. What is consumed, of what, always stays."""
+
+
+_PAUSE, _ORDER = click.FloatRange(min=0.01, max=86_400), click.Choice(ORDERS)
+_SORT = "Sort by share in use, by tokens left, or by tokens a second."
 
 
 @click.command(cls=Command)
 @click.option("--resource", "-r", metavar="NAME", help="Only buckets of this resource.  [default: the namespace]")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.01, max=86_400),
-    default=2,
-    show_default=True,
-    metavar="S",
-    help="Seconds between two surveys.",
-)
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N surveys.")
+@number_option("--interval", kind=_PAUSE, default=2, metavar="S", help="Seconds between two surveys.")
+@number_option("--count", help="Stop after N surveys.")
 @click.option("--once", is_flag=True, help="Survey once, without rates.")
-@click.option("--limit", "rows", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="ROWS")
-@click.option(
-    "--sort",
-    "by",
-    type=click.Choice(ORDERS),
-    default=ORDERS[0],
-    show_default=True,
-    help="Sort by share in use, by tokens left, or by tokens a second.",
-)
-@click.option(
-    "--max-records",
-    type=click.IntRange(1, 1_000_000),
-    default=MAX_RECORDS,
-    show_default=True,
-    metavar="N",
-    help="Read at most N records.",
-)
-def top(
-    shell: Shell,
-    resource: str | None,
-    interval: float,
-    count: int | None,
-    once: bool,
-    rows: int,
-    by: str,
-    max_records: int,
-) -> None:
+@number_option("--limit", "rows", most=10_000, default=20, metavar="ROWS")
+@number_option("--sort", "by", kind=_ORDER, default=ORDERS[0], help=_SORT)
+@number_option("--max-records", most=1_000_000, default=MAX_RECORDS, help="Read at most N records.")
+def top(shell: Shell, resource: str | None, count: int | None, once: bool, interval: float, **given: Any) -> None:
     """Watch the busiest buckets.
 
     Shows one line per limit of a bucket: the net consumption per second since the previous survey, the tokens left, and
@@ -100,8 +73,8 @@ def top(
     repository = shell.repository()
     with suppress(KeyboardInterrupt), _open_view(shell, resource) as show:
         for number in itertools.count(1):
-            survey = repository.survey_buckets(resource, max_records)
-            show(survey, survey.busiest(rows, by, before))
+            survey = repository.survey_buckets(resource, given["max_records"])
+            show(survey, survey.busiest(given["rows"], given["by"], before))
             before = survey
             if number == last:
                 break
@@ -143,30 +116,13 @@ def _picture(screen: Console, where: str, survey: Survey, loads: Sequence[Load])
     from rich.console import Group
     from rich.text import Text
 
+    from .tables import fit_table
+
     title = Text(printable(_title(where, survey)), style="bold")
     remarks = [Text(remark, style="dim") for remark in _remarks(survey)]
     above_and_below = sum(len(text.wrap(screen, screen.width)) for text in (title, *remarks))
     shown = loads[: max(1, screen.height - above_and_below - _HEAD - 1)]
-    return Group(title, *([_fit(_grid(shown), screen.width)] if shown else []), *remarks)
-
-
-def _fit(grid: Grid, width: int) -> Table:
-    """Return a table with as many columns as fit, one line per bucket, so that it can be redrawn in place."""
-    from .tables import GAPS, draw_table, natural_widths, share_width, shorten
-
-    tries = [(gap, 0) for gap in GAPS[:2]] + [(gap, gone) for gone in range(1, len(_SPARED) + 1) for gap in GAPS[1:]]
-    for gap, gone in tries:
-        tried = grid.without(*_SPARED[:gone])
-        if gap != GAPS[0]:
-            short = {"per second": "per s", "": "used" if gone else ""}
-            tried = replace(tried, headers=[short.get(header, header) for header in tried.headers])
-        elastic = [header in _NAMES for header in tried.headers]
-        room = share_width(natural_widths(tried), elastic, width - gap * (len(elastic) - 1), _LEAST_NAMES[gone])
-        if room is not None:
-            cells = [zip(row, elastic, room, strict=True) for row in tried.rows]
-            rows = [[shorten(printable(str(cell)), size) if cut else cell for cell, cut, size in row] for row in cells]
-            return draw_table(Grid(list(map(shorten, tried.headers, room)), rows), gap, room)
-    return draw_table(tried, gap)
+    return Group(title, *([fit_table(_grid(shown), screen.width)] if shown else []), *remarks)
 
 
 def _title(where: str, survey: Survey) -> str:
@@ -186,21 +142,12 @@ def _grid(loads: Sequence[Load]) -> Grid:
     from .tables import used_bar
 
     headers = ("entity", "resource", "limit", "per second", "left", "capacity", "in use", "", "full in")
-    rows = [
-        (
-            load.entity_id,
-            load.resource,
-            load.limit_name,
-            load.consumed_per_second,
-            load.available,
-            load.capacity,
-            used_bar(load.available, load.capacity, _BAR),
-            f"{load.utilization_pct:4.0f} %",
-            _spell_full(load),
-        )
-        for load in loads
-    ]
-    return Grid(headers, rows)
+    rows = []
+    for load in loads:
+        amounts = (load.consumed_per_second, load.available, load.capacity)
+        used = (used_bar(load.available, load.capacity, _BAR), f"{load.utilization_pct:4.0f} %")
+        rows.append((load.entity_id, load.resource, load.limit_name, *amounts, *used, _spell_full(load)))
+    return Grid(headers, rows, narrow=_NARROW)
 
 
 def _spell_full(load: Load) -> str | Cell:

@@ -17,7 +17,6 @@ from .arguments import combine, moment_option
 from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
-from .old_names import Renamed
 from .output import note
 from .policies import spell_reset
 
@@ -53,25 +52,11 @@ class UsageQuery(NamedTuple):
         return " on ".join(part for part in (self.entity_id, self.resource) if part is not None)
 
 
+_KIND = f"The kind of window.  [default: {WINDOWS[0]}]"
 _usage_options = combine(
-    click.option(
-        "--entity",
-        "-e",
-        "entity_id",
-        cls=Renamed,
-        old="--entity-id",
-        metavar="ID",
-        help="What this entity consumed.",
-    ),
+    click.option("--entity", "-e", "entity_id", metavar="ID", help="What this entity consumed."),
     click.option("--resource", "-r", metavar="NAME", help="What was consumed of this resource."),
-    click.option(
-        "--window",
-        "-w",
-        "window_type",
-        type=click.Choice(WINDOWS),
-        default=WINDOWS[0],
-        help=f"The kind of window.  [default: {WINDOWS[0]}]",
-    ),
+    click.option("--window", "-w", "window_type", type=click.Choice(WINDOWS), default=WINDOWS[0], help=_KIND),
     moment_option("--start", "start_time", help="Only windows that begin then or later."),
     moment_option("--end", "end_time", help="Only windows that begin before."),
     click.option("--plot", "-p", is_flag=True, help="A chart per limit; needs the extra plot."),
@@ -82,8 +67,7 @@ _usage_options = combine(
 
 def read_options(shell: Shell, plot: bool, as_csv: bool, **query: Any) -> tuple[UsageQuery, str]:
     """Return the query and the option of its form, "" for a table. Raise `UsageError` for options in conflict."""
-    requested = {"--json": shell.as_json, "--csv": as_csv, "--plot": plot}
-    forms = [form for form, given in requested.items() if given]
+    forms = [form for form, given in (("--json", shell.as_json), ("--csv", as_csv), ("--plot", plot)) if given]
     if len(forms) > 1:
         raise click.UsageError(f"{' and '.join(forms)} cannot be combined.")
     if plot:
@@ -167,13 +151,10 @@ def summary(shell: Shell, **options: Any) -> None:
     limits = sorted({*added.total, *added.in_flight})
     if form == "--csv":
         windows = (added.snapshot_count, added.min_window_start, added.max_window_start)
-        lines = [
-            (
-                *(name, added.total.get(name), added.average.get(name), *windows),
-                *(added.overdrawn.get(name, 0), *_spread(added.in_flight.get(name))),
-            )
-            for name in limits
-        ]
+        lines = []
+        for name in limits:
+            totals = (added.total.get(name), added.average.get(name), *windows, added.overdrawn.get(name, 0))
+            lines.append((name, *totals, *_spread(added.in_flight.get(name))))
         _print_csv(SUMMARY_COLUMNS, lines, nothing)
     else:
         if charted:
@@ -182,17 +163,13 @@ def summary(shell: Shell, **options: Any) -> None:
         starts = (added.min_window_start or "", added.max_window_start or "")
         first, last = (spell_window(start, query.window_type) for start in starts)
         counted = f"{added.snapshot_count:,} {query.window_type} snapshots, from {first} to {last} (UTC)"
+        rows = []
+        for name in limits:
+            tokens = (added.total.get(name), added.average.get(name), added.overdrawn.get(name))
+            rows.append((name, *tokens, _spell_in_flight(added.in_flight.get(name))))
         columns = ("limit", "total", "average", "overdrawn", "in flight")
-        rows = [
-            (
-                *(name, added.total.get(name), added.average.get(name), added.overdrawn.get(name)),
-                _spell_in_flight(added.in_flight.get(name)),
-            )
-            for name in limits
-        ]
-        unused = [*([] if added.overdrawn else ["overdrawn"]), *([] if added.in_flight else ["in flight"])]
         grid = Grid(columns, rows, nothing, Cell(f"{query.subject}: {counted}", ""))
-        shell.show(added, grid.without(*unused))
+        shell.show(added, grid.without_empty("overdrawn", "in flight"))
         if not shell.as_json:
             _print_quotas(shell, query)
 

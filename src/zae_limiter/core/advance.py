@@ -11,32 +11,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, between
+from .production import FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .bucket import Rule
-    from .draw import AnchoredLimit
+    from .production import Rule
+    from .tokens import TokenFrame
 
 
 class Advance(NamedTuple):
     """The tokens of one limit that one draw has taken, in millitokens, and when each of them may be granted."""
 
-    limit: AnchoredLimit
+    limit: TokenFrame
     drawn_ms: int
     met: int
     """The level of the bucket that the draw has met."""
     size: int
 
-    def born(self, now_ms: int) -> int:
+    def last(self, size: int) -> Advance:
+        """Return its last ``size`` tokens."""
+        return self._replace(met=self.met - self.size + size, size=size)
+
+    def grantable(self, now_ms: int) -> int:
         """Return how many of the tokens are decided as of ``now_ms`` or before."""
         if now_ms < self.drawn_ms:
             return 0
         made = self.limit.since(now_ms) - self.limit.since(self.drawn_ms) if self.limit.amount else 0
         return max(0, min(self.size, self.met + made))
 
-    def instant(self, place: int) -> int:
+    def grantable_from(self, place: int) -> int:
         """Return the instant as of which the token at ``place`` is decided; the first one has the place 1."""
         if place <= self.met:
             return self.drawn_ms
@@ -44,25 +48,9 @@ class Advance(NamedTuple):
         return max(self.drawn_ms, self.limit.reaches(made + place - self.met - 1) + 1)
 
     @property
-    def all_born_ms(self) -> int:
+    def all_grantable_from(self) -> int:
         """The instant as of which the last token is decided."""
-        return self.instant(self.size)
-
-
-class Rest(NamedTuple):
-    """What is left of an advance: the last ``left`` of its tokens."""
-
-    advance: Advance
-    left: int
-
-    @property
-    def all_born_ms(self) -> int:
-        """The instant as of which the last token is decided."""
-        return self.advance.all_born_ms
-
-    def ready(self, now_ms: int) -> int:
-        """Return how many of them are decided by ``now_ms``."""
-        return max(0, self.advance.born(now_ms) - self.advance.size + self.left)
+        return self.grantable_from(self.size)
 
 
 def choose_advance(wanted: int, level: int, ahead: int) -> int:
@@ -98,7 +86,7 @@ def value_unused(
     """
     counted, most_returned = 0, FOR_EVER
     for each in unused:
-        room = each.room - between(rule, each.drawn_ms, now_ms) - returned - counted
+        room = each.room - rule.produced_between(each.drawn_ms, now_ms) - returned - counted
         worth = max(0, min(each.amount, room)) if each.anchor_ms == anchor_ms else 0
         if worth:
             most_returned = min(most_returned, returned + room - worth)

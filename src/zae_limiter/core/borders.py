@@ -10,8 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, balance, between, wait_ms
+from .balances import balance, wait_ms
+from .production import FOR_EVER, Rule
 from .schedule import find_active, last_change, next_change
+from .tokens import NEVER_USED, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,10 +99,10 @@ def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: 
     """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``."""
     produced, ceiling, rule, start = 0, _FAR, old, span.anchor_ms
     for end, following in _switches(scheduled, old, new, span, place):
-        made = between(rule, start, end)
+        made = rule.produced_between(start, end)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
         rule, start = following, end
-    made = between(rule, start, span.now_ms)
+    made = rule.produced_between(start, span.now_ms)
     return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity))
 
 
@@ -123,9 +125,7 @@ def _switches(
         border = _next_border(scheduled.limit.schedule, border)
 
 
-def wait_across(
-    scheduled: Scheduled, balances: Sequence[ShardBalance], cost_milli: int, now_ms: int, from_ms: int
-) -> int:
+def wait_across(scheduled: Scheduled, balances: Sequence[Tokens], cost_milli: int, now_ms: int, from_ms: int) -> int:
     """Return the milliseconds until a cost fits, across the borders to come; `FOR_EVER` if it never does.
 
     ``from_ms`` is an instant before which it is not asked for. Only borders within fifty years are looked at, and only
@@ -152,7 +152,7 @@ def wait_across(
 
 
 def _skip_borders(
-    scheduled: Scheduled, balances: Sequence[ShardBalance], whole: Rule, cost_milli: int, border_ms: int
+    scheduled: Scheduled, balances: Sequence[Tokens], whole: Rule, cost_milli: int, border_ms: int
 ) -> int:
     """Return the first instant from a border on that can change what is held or whether the cost fits.
 
@@ -174,17 +174,17 @@ def _skip_borders(
     return latest
 
 
-def _share_like(shard: ShardBalance, whole: Rule, other: Rule) -> Rule:
+def _share_like(shard: Tokens, whole: Rule, other: Rule) -> Rule:
     """Return the share that a shard of one whole rule has in another."""
     return other.share(shard.rule.phase // whole.period, shard.rule.period // whole.period or 1)
 
 
-def _cross(balances: Sequence[ShardBalance], whole: Rule, following: Rule, border_ms: int) -> tuple[ShardBalance, ...]:
+def _cross(balances: Sequence[Tokens], whole: Rule, following: Rule, border_ms: int) -> tuple[Tokens, ...]:
     """Return the shards of a bucket right after a border."""
     crossed = []
     for shard in balances:
         rule, end = _share_like(shard, whole, following), _end_of(following, border_ms)
         level = shard.without_credits().level(end)
         held = NEVER_USED if shard.tokens == NEVER_USED else min(rule.capacity, level)
-        crossed.append(ShardBalance(rule, held, end, shard.credits))
+        crossed.append(Tokens(rule, held, end, shard.credits))
     return tuple(crossed)

@@ -6,17 +6,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import FOR_EVER, MILLI, ShardBalance, balance, wait_ms
+from .balances import balance, wait_ms
 from .errors import CapacityExceeded, RateLimitExceeded
+from .production import FOR_EVER, MILLI
+from .tokens import Tokens
 from .values import LimitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .balances import Balance
     from .borders import Scheduled
-    from .bucket import Balance
-    from .errors import StatusFields
     from .limit import Limit
+    from .refusals import StatusFields
 
 
 _MOST_LOOKS = 100
@@ -53,7 +55,7 @@ class Reading(NamedTuple):
         if limit.name in self.scheduled and least >= 0:
             from .borders import wait_across
 
-            tokens = [shard for shard in balances if isinstance(shard, ShardBalance)]
+            tokens = [shard for shard in balances if isinstance(shard, Tokens)]
             return wait_across(self.scheduled[limit.name], tokens, cost_milli, now_ms, from_ms)
         if cost_milli + least > limit.capacity * MILLI and not any(shard.credits for shard in balances):
             return FOR_EVER

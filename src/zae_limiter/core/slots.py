@@ -18,8 +18,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING, NamedTuple
 
-from .bucket import MILLI, Rule
-from .draw import SOFT
+from .production import MILLI, Rule
+from .tokens import SOFT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from operator import index
 from typing import Any, ClassVar
@@ -13,6 +14,15 @@ MAX_AMOUNT = 10**12
 
 MAX_PERIOD_SECONDS = 10 * 366 * 86_400
 """Longest refill period: ten years."""
+
+
+class Unset(enum.Enum):
+    """Marks an argument that was not passed, where None has a meaning of its own."""
+
+    UNSET = enum.auto()
+
+
+UNSET = Unset.UNSET
 
 
 class ZAELimiterError(Exception):

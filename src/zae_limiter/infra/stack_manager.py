@@ -1,3 +1,3 @@
 """A path of 0.17 (`zae_limiter.v017`)."""
 
-from ..aws.manager import StackManager as StackManager
+from ..v017.manager import StackManager as StackManager

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.bucket import Rule, first_instant, produced
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, Limit, whole
+from ..core.production import Rule
 
 MINUTE_MS = 60_000
 LAST_INSTANT_MS = 8_640_000_000_000_000
@@ -59,7 +59,7 @@ class RateLimitPolicy:
 
     def calculate_refill_time(self, tokens: int) -> int:
         """Return the milliseconds in which ``tokens`` are made, rounded up."""
-        return first_instant(self.rule, 0, 0, whole("tokens", tokens, 0, MAX_AMOUNT, "tokens"))
+        return self.rule.reaches(whole("tokens", tokens, 0, MAX_AMOUNT, "tokens"))
 
     def to_limit(self, name: str = "rpm") -> Limit:
         """Return the same as a `Limit` of the exact limiter."""
@@ -103,12 +103,12 @@ class TokenBucket:
         """
         now_ms = max(now_ms, self.last_refill_ms)
         rule = self._rule(policy)
-        made = produced(now_ms - self.last_refill_ms, rule)
+        made = rule.produced(now_ms - self.last_refill_ms)
         if self.tokens + made >= rule.capacity:
             return TokenBucket.create(rule.capacity, now_ms)
         if not made:
             return replace(self, capacity=rule.capacity)
-        passed_ms = first_instant(rule, 0, 0, made)
+        passed_ms = rule.reaches(made)
         carry = passed_ms * rule.amount + self.carry - made * rule.period
         return TokenBucket(self.tokens + made, self.last_refill_ms + passed_ms, rule.capacity, carry)
 
@@ -127,7 +127,7 @@ class TokenBucket:
     def _until(self, policy: RateLimitPolicy, tokens: int, now_ms: int) -> int:
         if self.tokens >= tokens:
             return 0
-        return max(0, self.last_refill_ms + first_instant(self._rule(policy), self.tokens, 0, tokens) - now_ms)
+        return max(0, self.last_refill_ms + self._rule(policy).fits_at(self.tokens, 0, tokens) - now_ms)
 
     def _rule(self, policy: RateLimitPolicy) -> Rule:
         """Return the rule for instants that are counted from ``last_refill_ms``."""

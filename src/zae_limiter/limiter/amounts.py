@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 from ..core import names
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, whole
+from ..core.production import MILLI
 
 OnError: TypeAlias = Literal["give_back", "keep"] | Mapping[str, int] | Mapping[str, Mapping[str, int]]
 """What a block that raises is charged: nothing, as if it had not raised, or amounts, by resource if it has several."""

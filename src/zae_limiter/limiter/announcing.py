@@ -11,7 +11,7 @@ from ..records.audit import leave_alert
 from ..stores.bounded import BoundedMap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..core.alerts import Alert
     from ..records.algebra import Write
@@ -40,15 +40,20 @@ class Announcer:
         """By resource and limit: when it was last logged that it was exceeded."""
 
     def announce_overdraft(self, level: Level, write: Write, now_ms: int) -> None:
-        """Log the soft limits that a write to the bucket of ``level`` has overdrawn, each once a minute at most."""
-        for name, attr in level.overdrafts().items():
-            if write.add.get(attr, 0) > 0 or write.put.get(attr, 0) > 0:
-                last_ms = self._logged.get((level.resource, name))
-                if last_ms is None or not 0 <= now_ms - last_ms < _PAUSE_MS:
-                    self._logged.put((level.resource, name), now_ms)
-                    message = "the soft limit %s of %s was exceeded; this is logged once a minute"
-                    whose = {"zae_resource": level.resource, "zae_limit": name}
-                    tell(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
+        """Log the soft limits that a write to the bucket of ``level`` has overdrawn."""
+        attributes = level.overdrafts().items()
+        names = [name for name, attr in attributes if write.add.get(attr, 0) > 0 or write.put.get(attr, 0) > 0]
+        self.log_overdrafts(level, names, now_ms)
+
+    def log_overdrafts(self, level: Level, limit_names: Iterable[str], now_ms: int) -> None:
+        """Log that soft limits were exceeded, each once a minute at most."""
+        for name in limit_names:
+            last_ms = self._logged.get((level.resource, name))
+            if last_ms is None or not 0 <= now_ms - last_ms < _PAUSE_MS:
+                self._logged.put((level.resource, name), now_ms)
+                message = "the soft limit %s of %s was exceeded; this is logged once a minute"
+                whose = {"zae_resource": level.resource, "zae_limit": name}
+                tell(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
 
     def with_events(self, part: Part) -> tuple[Write, ...]:
         """Return the writes that belong into the commit of a part: the usage that it books, and `events`."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import FOR_EVER, MILLI
 from ..core.decide import refusal, wait_for
 from ..core.errors import ValidationError
+from ..core.production import FOR_EVER, MILLI
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level, attribute
 from ..records.slot_table import SlotTable
@@ -134,32 +134,6 @@ class LevelShards(NamedTuple):
         return min(0 if seen.image is None else seen.seen_ms for _, seen in self.shards)
 
 
-class Holding(Protocol):
-    """The tokens that this process holds of buckets, having drawn them in advance."""
-
-    def add_to(self, home: LevelShard, reading: Reading, now_ms: int) -> Reading:
-        """Return what was read of a level with the tokens that are held of it."""
-
-
-class Refilling(Protocol):
-    """A bucket of which tokens are drawn in advance: what the writes are that do so. One of them at a time."""
-
-    def begin(self, scope: object) -> object | None:
-        """Begin to write in a scope; return the write, None if somebody else is writing."""
-
-    def end(self, write: Any) -> None:
-        """End a write, unless somebody else has."""
-
-    def draft(self, pending: list[Any], now_ms: int) -> Any:
-        """Choose who is served by the next write, as `deciding.draft`."""
-
-    def learn(self, chosen: Any, image: Image | None, now_ms: int) -> list[Any]:
-        """Keep what a write has drawn; return what each of those it was chosen for has got, None for nothing."""
-
-    def learn_loss(self) -> None:
-        """Note that the write that was drafted last was not done."""
-
-
 @dataclass(slots=True, eq=False)
 class Chain:
     """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
@@ -172,10 +146,6 @@ class Chain:
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
     joined: tuple[Chain, ...] = ()
     """The chains of each resource, where this one is of several."""
-    held: Holding | None = None
-    """The tokens that this process has drawn in advance, where its callers may have them."""
-    refills: Refilling | None = None
-    """Of which bucket the writes of this chain draw in advance; then it is the only one."""
     whole: tuple[Chain, tuple[int, ...]] | None = None
     """The chain that this is a part of, and the places of its levels in that."""
     parts: dict[tuple[int, ...], Chain] = field(default_factory=dict)
@@ -253,11 +223,11 @@ class Chain:
         return mine == theirs
 
     def part(self, places: tuple[int, ...]) -> Chain:
-        """Return some levels of the chain as one of its own, whose tokens the store alone has."""
+        """Return some levels of the chain as one of its own, as the store alone has them."""
         found = self.parts.get(places)
         if found is None:
-            levels = tuple([self.levels[place] for place in places])
-            made = replace(self, levels=levels, coalescers={}, held=None, whole=(self, places), parts={})
+            levels, validity = [self.levels[place] for place in places], (self.since_ms, self.valid_until_ms)
+            made = Chain(tuple(levels), self.given, *validity, self.generation, whole=(self, places))
             found = self.parts.setdefault(places, made)
         return found
 
@@ -313,27 +283,26 @@ class Chain:
         refuses = instant > now_ms and refusal(self.readings_for(cost, instant), cost, instant) is not None
         return now_ms if refuses else instant
 
-    def readings(self, now_ms: int) -> list[Reading]:
-        """Return the chain as last seen."""
-        found = self._with_held([level.reading(now_ms) for level in self.levels], now_ms)
-        return _qualify(found) if self.joined else found
+    def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
+        """Return the chain as last seen, or with some of the images as given."""
+        return self.present([level.reading(now_ms, images) for level in self.levels], now_ms)
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
         if not self.joined:
-            return self._with_held([level.reading_for(cost, now_ms) for level in self.levels], now_ms)
-        return _qualify([level.reading_for(self.cost_at(level.home.level, cost), now_ms) for level in self.levels])
+            return self.present([level.reading_for(cost, now_ms) for level in self.levels], now_ms)
+        parts = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
+        return self.present([level.reading_for(part, now_ms) for level, part in parts], now_ms)
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
-        found = [_read([home], now_ms) for home in self.homes]
-        return _qualify(found) if self.joined else self._with_held(found, now_ms)
+        return self.present([_read([home], now_ms) for home in self.homes], now_ms)
 
-    def _with_held(self, readings: list[Reading], now_ms: int) -> list[Reading]:
-        """Return readings of its levels with what this process holds of each."""
-        if self.held is None:
+    def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
+        """Return readings of its levels as callers see them, for costs that name the limits of several resources."""
+        if not self.joined:
             return readings
-        return [self.held.add_to(*each, now_ms) for each in zip(self.homes, readings, strict=True)]
+        return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
@@ -347,8 +316,3 @@ def _read(shards: Sequence[LevelShard], now_ms: int, given: Mapping[Key, Image |
     rows = [(level, given.get(level.key, seen.image)) for level, seen in shards]
     tables = [seen.slots_of(image) for (_, seen), (_, image) in zip(shards, rows, strict=True)]
     return bucket.reading(rows, now_ms, tables)
-
-
-def _qualify(readings: list[Reading]) -> list[Reading]:
-    """Return readings for costs that name the limits of several resources."""
-    return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]

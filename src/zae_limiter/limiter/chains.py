@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..core import names
-from ..core.bucket import FOR_EVER
-from ..core.config import CUSTOM
-from ..core.errors import ResourceDisabled, ValidationError
+from ..core.errors import ValidationError
 from ..core.names import MAX_DEPTH
-from ..core.values import Access
+from ..core.production import FOR_EVER
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, tell
-from ..records import bucket, charging, keys, ledger
-from ..records.level import CONFIG_VERSION, Level, slot_limits_for, token_limits_for
+from ..records import bucket, charging, keys
+from ..records.level import CONFIG_VERSION
 from ..repository.resolving import Policy, read_policies, read_policy
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
 from .amounts import check_request
 from .chain import Chain, LevelShard, LevelShards, Override
+from .levels import Levels, check_priority, no_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ..core.config import Resolved
-    from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..repository.last_seen import LastSeen
     from ..runtime.deadline import Deadline
-    from .chain import Holding
     from .coalescer import WriteCoalescer
 
     Resource: TypeAlias = str | tuple[str, ...]
@@ -51,17 +47,17 @@ class Chains:
         self._backend = backend
         self._cache = backend.cache
         self._last_seen = backend.last_seen
-        self._ttl_multiplier = ttl_multiplier
         self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
         self.get = self._known.get
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
-        self.held: Holding | None = None
-        """What the chains hold of tokens that were drawn in advance; None where that is not done."""
-        self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
-        """By resource: a level under limits that many entities share, to make theirs from."""
+        self.new_chain: Callable[..., Chain] = Chain
+        """Makes the chains of single resources."""
+        self._levels = Levels(backend, ttl_multiplier)
+        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
+        """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
@@ -176,7 +172,7 @@ class Chains:
         Raise `ValidationError` for names that nobody can have.
         """
         names.entity_id(entity_id)
-        if type(resource) is not str or self._templates.get(resource) is None:  # else it was checked for another entity
+        if type(resource) is not str or not self._levels.knows(resource):  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
@@ -203,7 +199,7 @@ class Chains:
             image = seen.image  # another thread may replace it
             if image is not None and charging.is_ahead(level, image):
                 newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))
-        now_ms = self._backend.clock.now_ms()
+        now_ms = chain.instant(self._backend.clock.now_ms())  # as the decision that asks for this: it would ask again
         unsure = [level.home.level.entity_id for level in chain.levels if charges and level.is_unsure(now_ms)]
         if unsure and not newer:
             found = await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline, unsure)
@@ -243,8 +239,7 @@ class Chains:
             changed = dict(zip(places, levels, strict=True))
             merged = [changed.get(place, level) for place, level in enumerate(whole.levels)]
             return self._remember(whole.with_levels(tuple(merged))).part(places)
-        changed_chain = chain.with_levels(tuple(levels))
-        return changed_chain if chain.refills is not None else self._remember(changed_chain)
+        return self._remember(chain.with_levels(tuple(levels)))
 
     def _join_again(self, chain: Chain, chains: list[Chain]) -> Chain:
         """Return a joined chain of what has become of its chains: itself where they are the same."""
@@ -278,30 +273,56 @@ class Chains:
         who: str | None = entity_id
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
-            key = keys.bucket(ns, who, resource)
-            policy, last = await self._read_policy(key, (ns, who, resource), deadline, who in reread)
-            # The limits given decide for the entity itself, and for those above it that have none of their own.
-            decides = not policies or policy.resolved.limits is None
-            chosen = given if given is None or decides else given._replace(limits=None)
-            level = self._level(key, (ns, who, resource), policy, chosen, versions.get(who, 0))
-            if level is None and not policies:
-                raise _no_limits(entity_id, resource)
-            if level is not None:
-                home = LevelShard(last.share(level), last)
-                found = LevelShards(home, (home,), read_ms=policy.read_ms)
-                is_split = last.image is not None and home.is_outgrown
-                levels.append(await shards.find_home(self._backend, found, deadline) if is_split else found)
+            is_shared = bool(policies) and given is None and not versions and not reread
+            parent = self._parents.get((who, resource)) if is_shared else None
+            if parent is None or not parent.is_good(generation, since_ms):
+                whose, least_version = (ns, who, resource), versions.get(who, 0)
+                parent = await self._resolve_level(whose, given, not policies, least_version, deadline, who in reread)
+                if parent.shards is None and not policies:
+                    raise no_limits(entity_id, resource)
+                if is_shared:
+                    self._parents.put((who, resource), parent)
+            else:
+                self._cache.hits += 2
+            found, policy = parent.shards, parent.policy
+            levels += [] if found is None else [found]
             policies[who] = policy
             who = policy.parent_id if policy.cascade else None
-        _check_priority(given, levels)
+        check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
         until_ms = [each.valid_until_ms for each in policies.values()] + [
             each.home.level.in_force[1] for each in levels
         ]
-        chain = Chain(tuple(levels), given, since_ms, min(until_ms), generation, held=self.held)
+        chain = self.new_chain(tuple(levels), given, since_ms, min(until_ms), generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
+
+    async def _resolve_level(
+        self,
+        whose: tuple[str, str, str],
+        given: Override | None,
+        decides: bool,
+        least_version: int,
+        deadline: Deadline,
+        reread: bool,
+    ) -> _Resolved:
+        """Resolve the level of one entity; ``decides`` says that the limits given are for it.
+
+        The limits given decide for the entity itself, and for those above it that have none of their own.
+        """
+        key, generation = keys.bucket(*whose), self._cache.generation
+        policy, last = await self._read_policy(key, whose, deadline, reread)
+        decides = decides or policy.resolved.limits is None
+        chosen = given if given is None or decides else given._replace(limits=None)
+        level = self._levels.make(key, whose, policy, chosen, least_version)
+        if level is None:
+            return _Resolved(None, policy, generation)
+        home = LevelShard(last.share(level), last)
+        found = LevelShards(home, (home,), read_ms=policy.read_ms)
+        is_split = last.image is not None and home.is_outgrown
+        found = await shards.find_home(self._backend, found, deadline) if is_split else found
+        return _Resolved(found, policy, generation)
 
     async def _read_policy(
         self, key: Key, whose: tuple[str, str, str], deadline: Deadline, reread: bool
@@ -314,67 +335,11 @@ class Chains:
             last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
         return policy, last
 
-    def _level(
-        self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
-    ) -> Level | None:
-        """Return the level of an entity, None if it has no limits. Raise `ResourceDisabled` if it is switched off."""
-        _, entity_id, resource = whose
-        plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
-        template = self._templates.get(resource) if plain else None
-        if template is not None and template[0] is policy.resolved:
-            return template[1].for_entity(entity_id, key)
-        limits, source, version, access, _, since = policy.resolved
-        if access is not None and access[0] is Access.DISABLED:
-            raise ResourceDisabled(entity_id, resource, access[1])
-        chosen, priority = given or _NO_OVERRIDE
-        limits, source = (limits, source) if chosen is None else (chosen, "override")
-        if limits is None or source is None:
-            return None
-        bypassed, version = access is not None and access[0] is Access.BYPASSED, max(version, least_version)
-        able = self._backend.store.capabilities
-        level = Level(
-            key,
-            *whose,
-            limits,
-            token_limits_for(limits, priority, bypassed),
-            source,
-            version=version if chosen is None else None,
-            lifetime_ms=self._lifetime_ms(entity_id, limits, source),
-            cascade=policy.cascade,
-            parent_id=policy.parent_id,
-            partition_writes=able.partition_writes,
-            usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
-            priority=priority,
-            bypassed=bypassed,
-            slot_limits=slot_limits_for(limits, priority, bypassed),
-            since=since if chosen is None else {},
-            known_version=version,
-        )
-        if any(limit.schedule for limit in limits):
-            return _apply_schedules(level, self._backend.clock.now_ms())
-        if plain:
-            self._templates.put(resource, (policy.resolved, level))
-        return level
-
-    def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
-        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits.
-
-        Others are kept as long as their usage; that of an address only until it is full: anybody can make addresses.
-        """
-        if source in CUSTOM:
-            return 0
-        states = [state for limit in limits for state in (limit.states() if limit.schedule else (limit,))]
-        fill_ms = max([state.time_to_fill_ms for state in states])
-        if names.is_address(entity_id):
-            return fill_ms
-        lifetime_ms = self._ttl_multiplier * fill_ms
-        kept_ms = ledger.kept_ms(self._backend.store.capabilities.usage_retention_days)
-        return lifetime_ms and max(lifetime_ms, kept_ms)
-
     def forget(self) -> None:
         """Forget everything: in a forked child no write of the parent's is in flight."""
         self._known.clear()
-        self._templates.clear()
+        self._levels.forget()
+        self._parents.clear()
         self.resolving.clear()
 
     def __len__(self) -> int:
@@ -382,7 +347,19 @@ class Chains:
         return len(self._known)
 
 
-_NO_OVERRIDE = Override()
+class _Resolved(NamedTuple):
+    """A level as it was resolved, None of an entity without limits."""
+
+    shards: LevelShards | None
+    policy: Policy
+    generation: int
+
+    def is_good(self, generation: int, now_ms: int) -> bool:
+        """Return whether it would be resolved to the same now."""
+        policy, home = self.policy, None if self.shards is None else self.shards.home
+        if generation != self.generation or not policy.read_ms <= now_ms < policy.valid_until_ms:
+            return False
+        return home is None or (home.level.is_in_force(now_ms) and not home.is_outgrown)
 
 
 def join(chains: Sequence[Chain], given: Override | None, coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
@@ -401,39 +378,6 @@ def join(chains: Sequence[Chain], given: Override | None, coalescers: dict[objec
 
 _OUTDATED = -1
 """The generation of a chain that is good for one use only."""
-
-
-def _apply_schedules(level: Level, now_ms: int) -> Level:
-    """Return the level with the limits that its schedules put in force at an instant."""
-    from ..core.borders import find_interval, find_scheduled
-
-    limits = tuple([limit.in_force(now_ms) for limit in level.limits])
-    return level._replace(
-        limits=limits,
-        token_limits=token_limits_for(limits, level.priority, level.bypassed),
-        slot_limits=slot_limits_for(limits, level.priority, level.bypassed),
-        scheduled=find_scheduled(level.limits, level.priority),
-        in_force=find_interval(level.limits, now_ms),
-    )
-
-
-def _check_priority(given: Override | None, levels: list[LevelShards]) -> None:
-    """Raise `ValidationError` for a priority that no limit has a floor for."""
-    if given is None or given.priority is None:
-        return
-    known = sorted({name for level in levels for limit in level.home.level.limits for name, _ in limit.floors})
-    if given.priority not in known:
-        reason = f"is not a priority of these limits; there are {', '.join(known)}" if known else "no limit has floors"
-        raise ValidationError("priority", given.priority, reason)
-
-
-def _no_limits(entity_id: str, resource: str) -> ValidationError:
-    return ValidationError(
-        "limits",
-        None,
-        f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
-        "store system, resource or entity limits, or pass limits with the call",
-    )
 
 
 def _config_keys(chain: Chain) -> list[Key]:

@@ -123,9 +123,9 @@ def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
     before = {attr: value for attr, op, value in part.write.guards if op == "="}
     put = part.write.put
     return [
-        (entry.al, before.get(entry.al, 0), put[entry.al])
-        for entry in part.shard.level.token_limits.values()
-        if entry.al in put
+        (attr, before.get(attr, 0), put[attr])
+        for limit in part.shard.level.token_limits.values()
+        if limit.announces and (attr := limit.at.announced) in put
     ]
 
 

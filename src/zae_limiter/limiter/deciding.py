@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import MILLI
-from ..core.decide import find_fitting, refusal
-from ..core.errors import CapacityExceeded
+from ..core.decide import describe, find_fitting, refusal
+from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.production import MILLI
 from ..records.charging import ALONE
 from ..records.level import CREDITS, SHARDS
 from ..records.slots import MOST_TAKEN
@@ -19,10 +20,11 @@ from .planning import Outdated, Part, add_up, new_taker, plan_across_shards, pla
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.errors import RateLimitExceeded
-    from ..records.algebra import Image
+    from ..core.refusals import StatusFields
+    from ..records.algebra import Image, Key
+    from ..records.charging import Refusal
     from ..records.slots import Taker
-    from .chain import Chain
+    from .chain import Chain, LevelShard
 
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""
@@ -53,8 +55,6 @@ class Draft(NamedTuple):
     cost: Mapping[str, int]
     parts: list[Part]
     wide: bool = False
-    as_of_ms: int = 0
-    """The instant as of which it draws in advance from limits that were full."""
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
@@ -70,14 +70,47 @@ class Draft(NamedTuple):
                 later[name] = later.get(name, 0) + amount
 
 
-def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | None:
+class Lack(NamedTuple):
+    """What a charge lacks, shard by shard, as far as what is known tells it."""
+
+    rows: tuple[tuple[LevelShard, Refusal], ...] = ()
+
+    def refuse(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
+        """Return the refusal, and note it at the shards; None if this is not all there is to say.
+
+        Limits with a schedule and credits may have the cost at another moment.
+        """
+        if not all(missing for _, missing in self.rows or ((None, ()),)):
+            return None
+        if any(level.scheduled for level, _ in chain.homes):
+            return None
+        images = {level.key: seen.image for level, seen in chain.homes}
+        if any(image is not None and CREDITS in image for image in images.values()):
+            return None
+        kind = RateLimitExceeded
+        if any(each.is_permanent for _, missing in self.rows for each in missing):
+            kind = CapacityExceeded
+        for (_, seen), _ in self.rows if kind is RateLimitExceeded else ():
+            seen.refused = True
+        return kind(partial(_describe, chain, images, cost, now_ms))
+
+
+UNKNOWN = Lack()
+
+
+def _describe(
+    chain: Chain, images: Mapping[Key, Image | None], cost: Mapping[str, int], now_ms: int
+) -> list[StatusFields]:
+    """Return the statuses of a refusal by buckets that were seen like this."""
+    return describe(chain.readings(now_ms, images), cost, now_ms)
+
+
+def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | Lack:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
-    Return None where nobody can be served by what is known. Raise `Outdated` where the chain is not what it was.
+    If none can be served by what is known, return what the first one lacks. Raise `Outdated` if the chain is not what
+    it was.
     """
-    if chain.refills is not None:
-        chosen: Draft | None = chain.refills.draft(pending, now_ms)
-        return chosen
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
@@ -86,13 +119,13 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
             charges = _choose_takers(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[Part] = []
+    lack: tuple[tuple[LevelShard, Refusal], ...] = ()
     wide = False
     for place, home in enumerate(chain.homes if charges else ()):
         level, seen = home
         image = seen.image
-        if (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
-            raise Outdated
-        if image is None and chain.levels[place].is_unsure(now_ms):
+        is_unsure = image is None and chain.levels[place].is_unsure(now_ms)
+        if is_unsure or (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise Outdated
         here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
         if len(charges) > 1:
@@ -102,8 +135,9 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         if level.slot_limits:
             takers = tuple([new_taker(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
-        if part is None:
-            break
+        if not isinstance(part, Part):
+            lack = (*lack, (home, part))
+            continue
         if image is not None and (charges[0].turn is not None or len(charges) > 1):
             part = _pass_turns_on(part, image, charges)
         parts.append(part)
@@ -111,8 +145,8 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
     if len(parts) == len(chain.homes):
         return Draft(charges, cost, parts, wide)
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
-        return _draft_across_shards(chain, pending, now_ms)
-    return None
+        return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
+    return Lack(lack) if len(pending) == 1 and not chain.sharded else UNKNOWN
 
 
 def _pass_turns_on(part: Part, image: Image, charges: list[PendingCharge[Grant]]) -> Part:
@@ -169,8 +203,7 @@ def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: in
 
 def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int], now_ms: int) -> None:
     """Mark the buckets that have refused: the next request may need no question."""
-    if isinstance(error, CapacityExceeded):
-        return
-    for home, reading in zip(chain.homes, chain.home_readings(now_ms), strict=True):
-        if refusal([reading], cost, now_ms) is not None:
-            home.seen.refused = True
+    if not isinstance(error, CapacityExceeded):
+        for home, reading in zip(chain.homes, chain.home_readings(now_ms), strict=True):
+            if refusal([reading], cost, now_ms) is not None:
+                home.seen.refused = True

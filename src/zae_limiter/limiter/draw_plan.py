@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, first_instant
 from ..core.decide import describe
-from ..core.draw import OwnedLimit
 from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.production import MILLI
+from ..core.tokens import OwnedLimit
 from ..records import bucket
 from ..records.algebra import TTL, expiry_seconds
 from ..records.level import ANCHOR, HOUR_END, NEWEST
@@ -23,10 +23,10 @@ from .grant import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ..core.draw import AnchoredLimit
-    from ..core.errors import StatusFields
+    from ..core.refusals import StatusFields
+    from ..core.tokens import TokenFrame
     from ..records.algebra import Image
-    from ..records.charging import AnchoredLimits
+    from ..records.charging import Frame
     from ..records.level import Level
     from ..repository.last_seen import LastSeen
     from .chain import Chain, LevelShard
@@ -40,25 +40,30 @@ class PlannedBucket:
 
     level: Level
     seen: LastSeen
-    by_name: Mapping[str, AnchoredLimit]
+    by_name: Mapping[str, TokenFrame]
     since_ms: int
     until_ms: int
     draws: tuple[OwnedLimit, ...]
     settles: tuple[OwnedLimit, ...]
-    """With what a debt has to leave so that a number says it all: nothing overdrawn, no threshold crossed."""
+    """With what a debt has to leave so that it crosses no threshold."""
     windows: tuple[tuple[str, int], ...]
     """The quotas whose tokens count only in the window in which they were taken, with the start of the present one."""
+    anchor_ms: int = field(init=False)
     pk: str = field(init=False)
     epoch: object = field(init=False)
     counts: bool = field(init=False)
     """Whether it counts the changes of an hour, for the usage."""
     is_plain: bool = field(init=False)
     """Whether what comes back always counts in full: it has no quota, and no soft limit."""
+    overdrafts: tuple[tuple[str, str], ...] = field(init=False)
+    """The soft limits with the attributes that count what is overdrawn."""
 
     def __post_init__(self) -> None:
+        self.anchor_ms = next((limit.anchor_ms for limit in self.by_name.values()), 0)
         self.pk, self.epoch, self.counts = self.level.key.pk, self.seen.epoch, self.level.usage_days > 0
         limits = self.level.token_limits
         self.is_plain = not limits.soft and not limits.quotas
+        self.overdrafts = tuple(self.level.overdrafts().items()) if limits.soft else ()
 
     @classmethod
     def look(cls, home: LevelShard, image: Image, now_ms: int) -> PlannedBucket | None:
@@ -67,9 +72,6 @@ class PlannedBucket:
         All chains that pass through the bucket under the same limits share it.
         """
         level, seen = home
-        if image is not seen.image:
-            bucket.inspect(level.key, image)
-        seen.show(image, now_ms)
         known: PlannedBucket | None = seen.planned
         if (
             known is None
@@ -85,19 +87,31 @@ class PlannedBucket:
         return known if known is not None and now_ms <= known.until_ms else None
 
     def returns_count(self, charged: Image, charged_ms: int, delta: Mapping[str, int]) -> bool:
-        """Return whether all that comes back of a charge that left ``charged`` counts, and was not overdrawn."""
+        """Return whether all that comes back of a charge that left ``charged`` counts, and is known to the token."""
         limits = self.level.token_limits
         if limits.first_use:
             return False
         for name, window_ms in self.windows:
             if delta.get(name, 0) < 0 and max(charged_ms, charged[NEWEST]) < window_ms:
                 return False
-        for name, limit in self.by_name.items() if limits.soft else ():
-            if limit.ov and delta.get(name, 0) < 0:
-                is_moved = charged[ANCHOR] != limit.anchor_ms
-                if is_moved or limit.level(charged[limit.tk], charged_ms) < 0:
-                    return False
-        return True
+        return not limits.soft or charged[ANCHOR] == self.anchor_ms
+
+    def return_overdraft(
+        self,
+        image: Image,
+        charged: Image,
+        charged_ms: int,
+        cost: Mapping[str, int],
+        delta: Mapping[str, int],
+    ) -> None:
+        """Take off in an image what a correction gives back of what its charge, which left ``charged``, overdrew."""
+        for name, ov in self.overdrafts:
+            back = delta.get(name, 0)
+            if back < 0:
+                limit = self.by_name[name]
+                overdrawn = min(cost.get(name, 0), -limit.level(charged[limit.at.tokens], charged_ms))
+                if overdrawn > 0:
+                    image[ov] += max(back, -overdrawn)
 
     def note_debt(self, image: Image, delta: Mapping[str, int], now_ms: int) -> None:
         """Note in an image what ``delta`` owes at ``now_ms``: as a charge, and by an expiry after it is repaid."""
@@ -107,14 +121,14 @@ class PlannedBucket:
                 continue
             if now_ms > image[NEWEST]:
                 image[NEWEST] = now_ms
-            tokens = image[limit.tk]
+            tokens = image[limit.at.tokens]
             if tokens < 0 and self.level.lifetime_ms and limit.level(tokens, now_ms) < 0:
                 rule = self.level.token_limits[name].rule
-                full_ms = first_instant(rule, tokens, limit.anchor_ms, limit.capacity)
+                full_ms = rule.fits_at(tokens, limit.anchor_ms, rule.capacity)
                 image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))
 
 
-def _read_numbers(home: LevelShard, limits: AnchoredLimits, image: Image, now_ms: int) -> PlannedBucket | None:
+def _read_numbers(home: LevelShard, limits: Frame, image: Image, now_ms: int) -> PlannedBucket | None:
     """Return a bucket with its limits as plain numbers; None if it has credits."""
     level, seen = home
     if limits.lots:
@@ -124,18 +138,21 @@ def _read_numbers(home: LevelShard, limits: AnchoredLimits, image: Image, now_ms
     quiet = find_quiet_bounds(level, image, now_ms) if level.token_limits.watched else NOTHING
     draws, settles = [], []
     for name, limit in limits.by_name.items():
-        fields, bound = limit[:7], quiet.get(name, -_FAR)
+        (capacity, *_), anchor_ms, at, amount, period, rest = limit[:6]
+        numbers = name, capacity, amount, period, anchor_ms, rest, at.tokens, at.consumed
+        bound = quiet.get(name, -_FAR)
         # A window that begins with its first use moves the bucket.
-        least = _FAR if name in limits.idle else max(limit.least, bound)
-        draws.append((name, *fields, least))
-        settles.append((name, *fields, max(0, bound) if limit.ov else bound))
+        is_idle, watched = name in limits.idle, name in quiet
+        ov = at.overdrawn if limit.soft and not is_idle and not watched else ""
+        draws.append((*numbers, _FAR if is_idle else max(limit.floor, bound), ov))
+        settles.append((*numbers, max(0, bound) if limit.soft else bound, ov))
     windows = []
     for name in level.token_limits.quotas:
         rule = level.token_limits[name].rule
         if rule.calendar is not None and rule.capacity == rule.amount:
             windows.append((name, rule.calendar.start(rule.calendar.index(now_ms))))
-    numbers = tuple(draws), tuple(settles), tuple(windows)
-    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *numbers)
+    charges = tuple(draws), tuple(settles), tuple(windows)
+    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *charges)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,11 +168,13 @@ class DrawPlan:
     until_ms: int = field(init=False)
     renew_ms: int = field(init=False)
     """After that a charge puts the expiry of a bucket off."""
+    may_overdraw: bool = field(init=False)
     is_complete: bool = field(init=False)
     """Whether these numbers tell why it refuses: no limit has a schedule, thresholds or anything else beside them."""
 
     def __post_init__(self) -> None:
         chain, buckets = self.chain, self.buckets
+        self.may_overdraw = any(each.overdrafts for each in buckets)
         self.names, self.generation = chain.names, chain.generation
         self.since_ms = max([chain.since_ms, *(each.since_ms for each in buckets)])
         self.note_renewal()
@@ -179,7 +198,7 @@ class DrawPlan:
         for level, _ in images:
             for name, need in cost.items():
                 limit = level.token_limits.get(name)
-                if limit is not None and need + limit.least > limit.rule.capacity:
+                if limit is not None and need + limit.floor > limit.rule.capacity:
                     raise CapacityExceeded(describe)
         raise RateLimitExceeded(describe)
 

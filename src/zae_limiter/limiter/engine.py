@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..core.bucket import MILLI
+from ..core.change import Change
 from ..core.decide import refusal
 from ..core.errors import (
     CapacityExceeded,
     RateLimiterUnavailable,
+    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
+from ..core.production import MILLI
 from ..logs import RETURN_LOST, tell
 from ..records import charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
@@ -27,9 +29,9 @@ from ..runtime.retries import count_loss
 from .amounts import check_known
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import Draft, Knowledge, draft, known_refusal, remember_refusal
+from .deciding import UNKNOWN, Draft, Knowledge, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .planning import Elsewhere, Outdated
+from .planning import Outdated
 from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
@@ -42,11 +44,13 @@ if TYPE_CHECKING:
     from .announcing import Announcer
     from .chain import Chain
     from .chains import Chains
+    from .options import AcquireOptions
     from .planning import Part
     from .settling import SettlementPart
     from .waiting import Lines
 
 T = TypeVar("T")
+E = TypeVar("E", bound="Engine")
 
 _BACK_OFF_MS, _LONGEST_BACK_OFF_MS = 10, 320
 """How long it is waited at most after a lost race for a slot, but for the first: that may be due to an old image."""
@@ -89,9 +93,9 @@ class Engine:
         self._atomic = able.free_atomic_commit
         self._merges = merges
 
-    def over(self, backend: Backend) -> Engine:
-        """Return an engine like this one over another backend."""
-        return Engine(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
+    def over(self, backend: Backend, kind: type[E]) -> E:
+        """Return an engine of a kind over another backend; it is like this one otherwise."""
+        return kind(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
 
     def begin(self) -> Deadline:
         """Return the deadline of work that nobody waits for, which begins now."""
@@ -115,16 +119,16 @@ class Engine:
         cost: Mapping[str, int],
         now_ms: int,
         deadline: Deadline,
-        atomic: bool = False,
+        options: AcquireOptions | None = None,
         holder: str | None = None,
         turn: Turn | None = None,
     ) -> Grant:
         """Take ``cost`` at every level of the chain as of ``now_ms``, or raise `RateLimitExceeded`.
 
-        With a ``holder``, also a slot of each concurrency limit that the cost does not name. Callers that come while a
-        write of the chain is in flight are decided together.
+        ``options`` say whether it is one transaction. With a ``holder``, also a slot of each concurrency limit that the
+        cost does not name. Callers that come while a write of the chain is in flight are decided together.
         """
-        charge: PendingCharge[Grant] = PendingCharge(cost, deadline, atomic, holder, turn=turn)
+        charge = PendingCharge[Grant](cost, deadline, options is not None and options.atomic, holder, turn=turn)
         if chain.slot_names:
             if chain.sharded:
                 chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
@@ -135,11 +139,11 @@ class Engine:
                 self.refuse_again(chain, charge.cost, now_ms)
         if self.never_suspends:
             self._runtime.check_running()
-            await (self._charge if chain.refills is None else self._charge_held)(chain, [charge], now_ms, deadline)
+            await self.charge(chain, [charge], now_ms, deadline)
         else:
             scope = self._scope or self._runtime.scope()
-            known = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
-            coalescer: WriteCoalescer[Grant] = known or chain.add_coalescer(scope)
+            known: WriteCoalescer[Grant] | None = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
+            coalescer = known or chain.add_coalescer(scope)
             try:
                 if coalescer.lead(charge) is charge or await self._wait_to_lead(coalescer, charge):
                     work = self._charge_batch(coalescer, chain, charge, now_ms)
@@ -185,7 +189,7 @@ class Engine:
             chain = await self.look(chain, deadline)
         now_ms = chain.instant(self._clock.now_ms())
         if pending and refusal(chain.readings(now_ms), cost, now_ms) is not None:
-            await self._refuse(chain, pending, now_ms, Knowledge.SHOWN, deadline)
+            await self.refuse(chain, pending, UNKNOWN, now_ms, Knowledge.SHOWN, deadline)
         if charge.error is not None:
             raise charge.error
 
@@ -198,9 +202,6 @@ class Engine:
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Add ``delta`` to what a grant has consumed, and wake waiters; to be called under `finish`."""
-        for taken in grant.held or ():
-            if taken is not None:
-                taken.settle(delta)
         try:
             await self.settle_parts(grant.chain, settlement_parts(grant, delta), deadline)
         finally:
@@ -254,8 +255,7 @@ class Engine:
         leader.batch = batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
-            deciding = self._charge if chain.refills is None else self._charge_held
-            await deciding(chain, batch, now_ms, leader.deadline)
+            await self.charge(chain, batch, now_ms, leader.deadline)
         except Exception as error:
             failure = error
         finally:
@@ -278,20 +278,9 @@ class Engine:
 
     # Deciding, committing, learning.
 
-    async def _charge_held(
-        self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
-    ) -> None:
-        """Decide charges by a write that draws in advance; raise `Elsewhere` if another one is doing so."""
-        held = chain.refills
-        write = None if held is None else held.begin(self._scope or self._runtime.scope())
-        if held is None or write is None:
-            raise Elsewhere
-        try:
-            await self._charge(chain, pending, now_ms, deadline)
-        finally:
-            held.end(write)
+    _draft = staticmethod(draft)
 
-    async def _charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
+    async def charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
         for level, seen in chain.homes:  # as `Chain.instant`
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
@@ -299,22 +288,22 @@ class Engine:
         knowledge, lost = Knowledge.REMEMBERED, 0
         while pending:
             try:
-                chosen = draft(chain, pending, now_ms, knowledge)
-                if chosen is not None and knowledge is Knowledge.LOST_RACE:
+                chosen = self._draft(chain, pending, now_ms, knowledge)
+                if isinstance(chosen, Draft) and knowledge is Knowledge.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
-                    chosen = draft(chain, pending, now_ms, knowledge)
+                    chosen = self._draft(chain, pending, now_ms, knowledge)
             except Outdated:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
                 now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
                 continue
-            if chosen is None:
-                if await self._refuse(chain, pending, now_ms, knowledge, deadline):
+            if not isinstance(chosen, Draft):
+                if await self.refuse(chain, pending, chosen, now_ms, knowledge, deadline):
                     return
                 lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
                 chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
                 now_ms = min(now_ms, chain.instant(self._clock.now_ms()))  # the clock may have been set back
                 continue
-            outcome: Committed | Conflict = Committed(())  # where this process holds enough, nothing is written
+            outcome: Committed | Conflict = Committed(())
             if len(chosen.parts) == 1 or (chosen.parts and self._atomic):
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
@@ -324,14 +313,13 @@ class Engine:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
                 lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
-                now_ms = await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
+                await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
-            for part in self._learn(chain, chosen, outcome, now_ms):
+            for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
             lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
-            now_ms = now_ms if chain.refills is None else chain.instant(self._clock.now_ms())  # more is there by then
 
     async def _back_off(self, lost: int, deadline: Deadline) -> None:
         """Wait for a moment by chance, longer with every race that was lost.
@@ -353,12 +341,12 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def _learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+    def learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
         """Keep the images after a commit, and give those their grants who were served by it.
 
         Return the parts that have crossed thresholds.
         """
-        charges, cost, parts, wide, _ = chosen
+        charges, cost, parts, wide = chosen
         crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
@@ -372,13 +360,6 @@ class Engine:
                 crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
-        if chain.refills is not None:
-            served = chain.refills.learn(chosen, images[0] if images else None, now_ms)
-            for charge, taken in zip(charges, served, strict=True):
-                if taken is not None or not charge.cost:
-                    nothing = () if taken is not None else (None,)
-                    charge.grant = new_grant((chain, charge.cost, nothing, now_ms, NOTHING, None, None, (taken,)))
-            return crossing
         apart = wide or chain.slot_names
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None, None))
         if len(charges) == 1:
@@ -389,11 +370,10 @@ class Engine:
 
     async def _learn_loss(
         self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int, lost: int, deadline: Deadline
-    ) -> int:
+    ) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment. Back off from slots.
 
-        Whoever did not know the bucket has lost to nobody: it may have been there for long. Return the instant as of
-        which it is decided next: the same, but where tokens are held, of which more are there by now.
+        Whoever did not know the bucket has lost to nobody: it may have been there for long.
         """
         chain.show(conflict.images, self._clock.now_ms())
         for part in chosen.parts:
@@ -405,10 +385,6 @@ class Engine:
                     seen.raced_ms = now_ms
         if chain.slot_names and lost > 1:
             await self._back_off(lost, deadline)
-        if chain.refills is None:
-            return now_ms
-        chain.refills.learn_loss()
-        return chain.instant(self._clock.now_ms())
 
     async def _follow(
         self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
@@ -417,7 +393,7 @@ class Engine:
 
         Raise `Outdated` for a part of a chain, which has to be resolved as a whole.
         """
-        if chain.whole is not None or chain.refills is not None:
+        if chain.whole is not None:
             raise Outdated
         newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
@@ -434,27 +410,32 @@ class Engine:
                 charge.error = error
         return chain, left
 
-    async def _refuse(
+    async def refuse(
         self,
         chain: Chain,
         pending: list[PendingCharge[Grant]],
+        lack: Lack,
         now_ms: int,
         knowledge: Knowledge,
         deadline: Deadline,
     ) -> bool:
-        """Refuse every charge; return False where what is known is not reason enough and the store must be asked."""
+        """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
         told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back
-        if knowledge.is_final(chain):
+        final = knowledge.is_final(chain)
+        known = lack.refuse(chain, pending[0].cost, now_ms) if final and told_ms == now_ms else None
+        found: list[RateLimitExceeded | None] = [known]
+        if final and known is None:
             instants = [chain.instant_for(charge.cost, told_ms) if told_ms < now_ms else now_ms for charge in pending]
             pairs = zip(pending, instants, strict=True)
             found = [refusal(chain.readings_for(charge.cost, as_of), charge.cost, as_of) for charge, as_of in pairs]
-        else:
+        elif not final:
             found = [known_refusal(chain, charge.cost, told_ms, self._refusal_ttl_ms) for charge in pending]
         errors = [error for error in found if error is not None]
         if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it
             return False
         for charge, error in zip(pending, errors, strict=True):
-            remember_refusal(chain, error, charge.cost, now_ms)
+            if known is None:
+                remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
         if (
             chain.given is None
@@ -472,9 +453,9 @@ class Engine:
             image = seen.image
             if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
                 continue
-            write = reshaping.reshape(level, image, NOTHING, now_ms)
-            assert write is not None  # nothing always fits
-            moved = ledger.with_usage(level, image, write, now_ms)
+            change = reshaping.migrate(level, image, NOTHING, now_ms)
+            assert isinstance(change, Change)  # nothing always fits
+            moved = ledger.with_usage(level, image, charging.write_of(change, level.key, image), now_ms)
             outcome = await self._backend.commit_changes([moved], deadline)
             shown = {level.key: outcome.images[0]} if isinstance(outcome, Committed) else outcome.images
             chain.show(shown, now_ms)
@@ -484,7 +465,7 @@ class Engine:
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
             cost = chosen.charges[0].cost if chosen.charges else chosen.cost
             await split_busy_shards(self._backend, chain, cost, now_ms, deadline)
-        if not chain.sharded or chain.refills is not None:
+        if not chain.sharded:
             return chain
         if chosen.wide:
             homes = [part.shard for part in chosen.parts]

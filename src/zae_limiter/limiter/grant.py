@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from ..core.bucket import MILLI, balance
+from ..core.balances import balance
+from ..core.production import MILLI
 from ..records.lots import credits_by_limit
 from .planning import add_up
 
@@ -159,9 +160,9 @@ def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
                 held = balance(balances[limit.name], now_ms)
             else:
                 anchored = limits[limit.name]
-                held = anchored.level(image[anchored.tk], now_ms)
+                held = anchored.level(image[anchored.at.tokens], now_ms)
             if limit.calendar is not None:
-                limit = limit.begin_window((image or seen.image or {}).get(level.token_limits[limit.name].ws))
+                limit = limit.begin_window((image or seen.image or {}).get(level.token_limits[limit.name].at.window))
             found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))
     return found
 

@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ..core.bucket import MILLI
+from ..core.change import Change
 from ..core.errors import RateLimiterUnavailable
+from ..core.production import MILLI
 from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
-from ..records.algebra import Committed, Write
-from ..records.charging import is_expiring
+from ..records.algebra import Committed
+from ..records.charging import is_expiring, write_of
 from ..records.level import SHARDS
 from ..records.slots import renew_slots
 from ..runtime.blocking import BlockingRuntime, run
@@ -309,13 +310,12 @@ class Holdings:
         return image
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
-        level, seen = record.shard
-        guards, put, add, _ = renew_slots(image, seen.slots_of(image), slots, now_ms)
+        (level, seen), change = record.shard, Change()
+        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
         if level.partition_writes:
-            pressure.count(level, image, now_ms, put, add)
-        expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
-        write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
-        return ledger.with_usage(level, image, write, now_ms)
+            pressure.count(level, image, now_ms, change.put, change.add)
+        change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
+        return ledger.with_usage(level, image, write_of(change, level.key, image), now_ms)
 
     def _follow_split(self, record: HeldRecord, image: Image) -> None:
         """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""

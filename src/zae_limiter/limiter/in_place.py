@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import full_instant
-from ..core.draw import draw_all, settle_all
+from ..core.tokens import draw_all, settle_all
 from ..records import charging
 from ..records.algebra import TTL, expiry_seconds
+from ..records.bucket import inspect
 from ..records.level import CHANGES, MADE, NEWEST
 from ..runtime.blocking import run
 from ..runtime.serials import serials
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..records.level import Level
     from ..repository.backend import Backend
     from ..stores.port import UpdatesInPlace
+    from .announcing import Announcer
     from .chain import Chain, LevelShard
     from .chains import Chains, Name
     from .grant import GrantFields
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 class InPlace:
     """Charges and settles leases in a store inside the process."""
 
-    def __init__(self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines) -> None:
+    def __init__(
+        self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines, announcer: Announcer
+    ) -> None:
         self._store = store
         self._lock = store.lock
         self._images = store.images
@@ -49,6 +52,7 @@ class InPlace:
         self._chains = chains
         self._plans: BoundedMap[Name, DrawPlan] = BoundedMap(backend.max_cached_keys)
         self._lines = lines
+        self._announcer = announcer
 
     # Taking.
 
@@ -77,6 +81,8 @@ class InPlace:
             after = self._draw(plan, cost, now_ms, now_ms)
         if after is None:
             return self._take_afresh(lease, name, now_ms)
+        if plan.may_overdraw:
+            self._log_overdrafts(plan, after, cost, now_ms)
         self._cache.hits += 1
         return chain, cost, after, now_ms, NOTHING, None, None, None
 
@@ -87,7 +93,6 @@ class InPlace:
         `RateLimitExceeded` if a bucket does not hold the cost.
         """
         images, names = self._images, plan.names
-        before: list[Image] = []
         after: list[Image] = []
         for name in cost:
             if name not in names:
@@ -95,37 +100,38 @@ class InPlace:
         for bucket in plan.buckets:
             seen = bucket.seen
             image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
-            is_current = seen.epoch is bucket.epoch and images.get(bucket.pk) is image and seen.seen_ms <= now_ms
-            drawn = draw_all(bucket.draws, image, cost, now_ms) if is_current else None
+            if seen.epoch is not bucket.epoch or images.get(bucket.pk) is not image or seen.seen_ms > now_ms:
+                return None
+            drawn = draw_all(bucket.draws, image, cost, now_ms)
             if drawn is None:
-                self._store_all(plan, before)
-                if is_current:
-                    plan.refuse(cost, asked_ms)
+                plan.refuse(cost, asked_ms)
                 return None
             if drawn is not image:
                 if now_ms > drawn[NEWEST]:
                     drawn[NEWEST] = now_ms
                 if bucket.counts:
                     drawn[CHANGES] += 1
-            before.append(image)
             after.append(drawn)
-            images[bucket.pk] = seen.image = drawn
-            seen.seen_ms = now_ms
-            seen.refused = False
+        for bucket, drawn in zip(plan.buckets, after, strict=True):
+            images[bucket.pk] = bucket.seen.image = drawn
+            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
-    def _store_all(self, plan: DrawPlan, after: Sequence[Image]) -> None:
-        """Store the images of the first buckets of a plan, which may be those from before a charge."""
-        for bucket, image in zip(plan.buckets, after, strict=False):
-            self._images[bucket.pk] = bucket.seen.image = image
+    def _log_overdrafts(self, plan: DrawPlan, after: Sequence[Image], taken: Mapping[str, int], now_ms: int) -> None:
+        """Log the soft limits of which more was taken than there was."""
+        for bucket, image in zip(plan.buckets, after, strict=True):
+            for name, _ in bucket.overdrafts:
+                limit = bucket.by_name[name]
+                if taken.get(name, 0) > 0 and image[limit.at.tokens] + limit.since(now_ms) < 0:
+                    self._announcer.log_overdrafts(bucket.level, (name,), now_ms)
 
     def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
-        """Put the expiries of the buckets of a plan off, if they are not what they were ``before``; return their images."""
+        """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
         after = [bucket.seen.image or {} for bucket in plan.buckets]
         for place, bucket in enumerate(plan.buckets):
             if not before or after[place] is not before[place]:
-                after[place] = renew_expiry(bucket.level, after[place], now_ms)
-        self._store_all(plan, after)
+                after[place] = renewed = renew_expiry(bucket.level, after[place], now_ms)
+                self._images[bucket.pk] = bucket.seen.image = renewed
         plan.note_renewal()
         return after
 
@@ -140,7 +146,11 @@ class InPlace:
         if chain.has_quotas:
             chain.note_reservation(lease, cost)
         with self._lock:
-            return self._take_seen(chain, name, cost, now_ms)
+            granted = self._take_seen(chain, name, cost, now_ms)
+            plan = self._plans.get(name)
+        if granted is not None and plan is not None and plan.may_overdraw and plan.chain is chain:
+            self._log_overdrafts(plan, [image or {} for image in granted[2]], cost, granted[3])
+        return granted
 
     def _take_seen(self, chain: Chain, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
         """Take ``cost`` after a look at every bucket, under the lock; None if it needs more than that.
@@ -177,26 +187,27 @@ class InPlace:
 
         Return those that can be charged in place, None if one cannot; those that do not exist; and the instant.
         """
-        homes = chain.homes
-        seen_ms = [seen.seen_ms for _, seen in homes if seen.image is not None]
-        now_ms = max(asked_ms, *seen_ms) if seen_ms else asked_ms
-        there: list[PlannedBucket] = []
         missing: list[LevelShard] = []
-        for home in homes:
+        now_ms = asked_ms
+        for home in chain.homes:
             level, seen = home
-            if level.shard_count > 1:
-                return None, [], now_ms
-            image = self._store.find_bucket(level.key, now_ms)
+            image = None if level.shard_count > 1 else self._store.find_bucket(level.key, asked_ms)
             if image is None:
-                seen.show(None, now_ms)
+                seen.show(None, asked_ms)
                 missing.append(home)
                 continue
-            bucket = PlannedBucket.look(home, image, now_ms)
-            if bucket is None:
+            if image is not seen.image:
+                seen.show(inspect(level.key, image), asked_ms)
+            now_ms = max(now_ms, seen.seen_ms)
+        there: list[PlannedBucket] = []
+        for home in chain.homes:
+            if home.level.shard_count > 1:
                 return None, [], now_ms
-            there.append(bucket)
-        if missing:
-            now_ms = max([asked_ms, *(bucket.seen.seen_ms for bucket in there)])
+            planned = None if home.seen.image is None else PlannedBucket.look(home, home.seen.image, now_ms)
+            if planned is not None:
+                there.append(planned)
+            elif home.seen.image is not None:
+                return None, [], now_ms
         return tuple(there), missing, now_ms
 
     # Settling.
@@ -227,6 +238,8 @@ class InPlace:
                 self._plans.put(name, plan)
                 if not self._settle(plan, granted, delta, now_ms):
                     return False
+        if plan.may_overdraw:
+            self._log_overdrafts(plan, [bucket.seen.image or {} for bucket in plan.buckets], delta, now_ms)
         if self._lines.occupied:
             self._lines.stir(chain.roots)
         return True
@@ -238,34 +251,36 @@ class InPlace:
         """
         images, charged, charged_ms = self._images, granted[2], granted[3]
         before: list[Image] = []
+        after: list[Image] = []
         owes = returns = False
         for amount in delta.values():
             owes, returns = owes or amount > 0, returns or amount < 0
         for bucket in plan.buckets:
             seen, left = bucket.seen, charged[len(before)] or {}
             image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
-            is_current = seen.epoch is bucket.epoch and images.get(bucket.pk) is image and seen.seen_ms <= now_ms
-            settled = None
-            if (
-                is_current
-                and image[MADE] == left.get(MADE)
-                and (bucket.is_plain or bucket.returns_count(left, charged_ms, delta))
-            ):
-                settled = settle_all(bucket.settles, image, delta, now_ms)
+            if seen.epoch is not bucket.epoch or images.get(bucket.pk) is not image or seen.seen_ms > now_ms:
+                return False
+            if image[MADE] != left.get(MADE):
+                return False
+            if not (bucket.is_plain or bucket.returns_count(left, charged_ms, delta)):
+                return False
+            settled = settle_all(bucket.settles, image, delta, now_ms)
             if settled is None:
-                self._store_all(plan, before)
                 return False
             if settled is not image:
                 if owes:
                     bucket.note_debt(settled, delta, now_ms)
+                if returns and bucket.overdrafts:
+                    bucket.return_overdraft(settled, left, charged_ms, granted[1], delta)
                 if bucket.counts:
                     settled[CHANGES] += 1
-                if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
-                    self._store.note_return(bucket.level.key)
             before.append(image)
-            images[bucket.pk] = seen.image = settled
-            seen.seen_ms = now_ms
-            seen.refused = False
+            after.append(settled)
+        for bucket, settled in zip(plan.buckets, after, strict=True):
+            images[bucket.pk] = bucket.seen.image = settled
+            bucket.seen.seen_ms, bucket.seen.refused = now_ms, False
+            if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
+                self._store.note_return(bucket.level.key)
         if now_ms > plan.renew_ms:
             self._renew(plan, now_ms, before)
         return True
@@ -276,7 +291,7 @@ def _fits_new(level: Level, cost: Mapping[str, int]) -> bool:
     entries = level.token_limits
     for name, need in cost.items():
         entry = entries.get(name)
-        if entry is not None and (need > entry.rule.capacity or need + entry.least > entry.rule.capacity):
+        if entry is not None and (need > entry.rule.capacity or need + entry.floor > entry.rule.capacity):
             return False
     return not entries.watched and not entries.first_use
 
@@ -286,8 +301,8 @@ def _make_bucket(level: Level, cost: Mapping[str, int], now_ms: int) -> tuple[Im
     entries, full_ms = level.token_limits, now_ms
     cost = {name: need for name, need in cost.items() if name in entries}
     for name, need in cost.items():
-        capacity, amount, period, _, calendar = entries[name].rule
-        full_ms = max(full_ms, full_instant(capacity - need, now_ms, capacity, amount, period, 1, calendar))
+        rule = entries[name].rule
+        full_ms = max(full_ms, rule.fits_at(rule.capacity - need, now_ms, rule.capacity))
     image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
     if expires_ms is not None:
         image[TTL] = expiry_seconds(expires_ms)

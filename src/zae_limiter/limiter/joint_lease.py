@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, Self
 
 from ..core.errors import LeaseExpiredError, ZAELimiterError
-from ..runtime.blocking import run
 from .amounts import qualify
 from .grant import Grant
-from .lease import Lease, SyncLease
+from .lease import Lease
 from .lease_core import ENTERED_ONCE, LeaseCore
 from .lease_port import Limiter
 from .options import AcquireOptions
@@ -121,17 +120,3 @@ class JointLease(JointLeaseCore, Lease):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._open and (error is not None or not self.try_exit()):
             await self._end(error)
-
-
-class SyncJointLease(JointLeaseCore, SyncLease):
-    """A `SyncLease` of several resources."""
-
-    _part_type = SyncLease
-
-    def __enter__(self) -> Self:
-        self.enter()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._open and (error is not None or not self.try_exit()):
-            run(self._exit(failed=error is not None))

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..core.bucket import MILLI
 from ..core.errors import (
     AccessDeniedError,
     LeaseExpiredError,
@@ -26,6 +25,7 @@ from ..core.errors import (
     ZAELimiterError,
 )
 from ..core.limit import MAX_AMOUNT
+from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Decision, Outcome, Settlement

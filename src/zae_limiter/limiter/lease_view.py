@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
+from ..core.production import MILLI
 from ..core.values import LimitStatus
 from .amounts import in_tokens
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left

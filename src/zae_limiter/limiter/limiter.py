@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigurationError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
@@ -10,10 +11,9 @@ from ..core.validation import flag
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
-from ..repository.ignored import read_earlier, warn_ignored
+from ..repository.opening import StackOperations
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
-from ..repository.stacks import StackOperations
 from ..runtime.deadline import Deadline
 from ..stores.port import UpdatesInPlace
 from .amounts import check_amounts, check_costs, check_known, check_on_error
@@ -28,7 +28,7 @@ from .in_place import InPlace
 from .joint_lease import JointLease
 from .lease import Lease
 from .observers import Observers, observe_store
-from .options import MOST_PREFETCH_MS, OptionChecks
+from .options import MOST_PREFETCH_MS, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .standing import Request, Standing
 from .waiting import Lines
@@ -40,19 +40,20 @@ if TYPE_CHECKING:
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..observer import Observer
     from ..records.algebra import Write
-    from ..repository.ignored import EarlierOptions
+    from ..repository.opening import StackOptions
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
     from .amounts import OnError
     from .chain import Chain
     from .coalescer import Turn
     from .grant import Grant, GrantFields
     from .lease_core import LeaseCore
-    from .options import AcquireOptions, OnLost
-    from .prefetching import Prefetcher
+    from .options import OnLost
+    from .prefetch.engine import PrefetchingEngine
+    from .prefetch.prefetcher import Prefetcher
 
 
 class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOperations, StackOperations):
@@ -116,7 +117,6 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend, self._observers.now)
         self._prefetcher = self._open_background(prefetch)
-        self._takes_in_turn = self._prefetcher is not None or not self._speculative
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self.observers = () if observer is None else (observer,)
 
@@ -148,9 +148,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             raise ValidationError("prefetch", prefetch, "cannot be combined with speculative_writes=False")
         if not keep_ms or isinstance(self.repository.store, UpdatesInPlace):
             return None
-        from .prefetching import Prefetcher  # on first use: most limiters do without
+        from .prefetch.prefetcher import Prefetcher  # on first use: most limiters do without
 
-        return Prefetcher(self._backend, self._chains, self._lines, self._background, keep_ms)
+        return Prefetcher(self._backend, self._chains, self._background, keep_ms)
 
     @property
     def name(self) -> str | None:
@@ -176,11 +176,13 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._take_at_once: Callable[[LeaseCore], GrantFields | None] | None = None
         settle_at_once = None
         if self._speculative and isinstance(store, UpdatesInPlace):
-            in_place = InPlace(store, self._backend, self._chains, self._lines)
+            in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             self._take_at_once, settle_at_once = in_place.take, in_place.settle
         if self._prefetcher is not None:
-            self._prefetcher.engine = self._engine
-            self._take_at_once = self._prefetcher.take_now
+            from .prefetch.engine import extend
+
+            self._engine = engine = extend(self._engine, self._backend, self._prefetcher)
+            self._take_at_once = partial(self._take_held, engine)
         # An observed take begins with the stop-watch.
         self._take_now = None if observers else self._take_at_once
         self._settle_now = settle_at_once
@@ -234,7 +236,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         {'rpm': 1, 'tpm': 1730}
         """
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_ignored({"use_stored_limits": use_stored_limits})
+            warn_stored_limits(use_stored_limits)
             costs = check_costs(resource, consume, also)
             kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
@@ -281,10 +283,10 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
                 now_ms = self._clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
                 self._chains.check_cost(chain, cost, options.kept)
-            if max_wait_ms or self._lines.waiting or self._takes_in_turn:
+            if max_wait_ms or self._lines.waiting or not self._speculative:
                 grant = await self._take_in_turn(lease, chain, cost, max_wait_ms, holder, deadline)
             else:
-                grant = await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder)
+                grant = await self._engine.take(chain, cost, now_ms, deadline, options, holder)
         except (RateLimiterUnavailable, ConfigurationError) as error:
             availability.report_outage(error, options.policy, deadline, answers)
             raise
@@ -297,6 +299,22 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             if availability.is_open or not availability.is_up:
                 availability.report_answer()
         return grant
+
+    def _take_held(self, engine: PrefetchingEngine, lease: LeaseCore) -> GrantFields | None:
+        """Take the cost of a lease from prefetched tokens; return None, with nothing taken, if it is not all there."""
+        options, cache = lease._options, self._backend.cache
+        if not options.plain or options.exact or self._lines.waiting:
+            return None
+        now_ms = self._clock.now_ms()
+        try:  # as `Chains.known`
+            chain = self._chains.get((lease._entity_id, lease._resource, options.given))
+        except TypeError:
+            return None
+        if chain is None or chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
+            return None
+        granted = engine.take_held(chain, lease._cost, now_ms)
+        cache.hits += granted is not None
+        return granted
 
     def _refuse_unasked(self, lease: LeaseCore, chain: Chain | None, cost: Mapping[str, int]) -> None:
         """Raise what can be said without asking a store that hangs; return where it has to be asked."""
@@ -322,14 +340,14 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         whole = cost if holder is None else chain.complete(cost)
         self._lines.check(chain, whole, max_wait_ms)
         if not max_wait_ms:
-            return await self._take_chain(chain, cost, deadline, options, holder)
+            return await self._engine.take(chain, cost, self._clock.now_ms(), deadline, options, holder)
 
         async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + max_wait_ms / 1000)
             known = await self._chains.find(lease._entity_id, lease._resource, options.given, renewed)
             check_known("consume", cost, known.names)
-            return await self._take_chain(known, cost, renewed, options, holder, turn)
+            return await self._engine.take(known, cost, self._clock.now_ms(), renewed, options, holder, turn)
 
         async def look(marks: Sequence[Write]) -> Chain:
             self._backend.check_usable()
@@ -339,21 +357,6 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
         request = Request(chain, whole, max_wait_ms, attempt, look, lease._note_wait)
         return await Standing(self._lines, self._backend, request).wait()
-
-    async def _take_chain(
-        self,
-        chain: Chain,
-        cost: Mapping[str, int],
-        deadline: Deadline,
-        options: AcquireOptions,
-        holder: str | None,
-        turn: Turn | None = None,
-    ) -> Grant:
-        """Take ``cost`` as of now."""
-        now_ms = self._clock.now_ms()
-        if self._prefetcher is None:
-            return await self._engine.take(chain, cost, now_ms, deadline, options.atomic, holder, turn)
-        return await self._prefetcher.take(chain, cost, now_ms, deadline, options, holder, turn)
 
     async def _check(self, lease: LeaseCore) -> None:
         """Raise as `_take` would, but take nothing."""

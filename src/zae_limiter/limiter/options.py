@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.values import OnUnavailable
     from ..repository.backend import Backend
+    from ..v017.ignored import EarlierOptions
 
     OnLost: TypeAlias = Literal["cancel"] | Callable[[Any], object]
 
@@ -131,3 +132,20 @@ def check_override(limits: Sequence[Limit] | None, priority: str | None) -> Over
     if priority is not None:
         names.limit_name(priority, "priority")
     return None if chosen is None and priority is None else Override(chosen, priority)
+
+
+def read_earlier(given: EarlierOptions, on_unavailable: OnUnavailable | str | None) -> OnUnavailable | str | None:
+    """Return the policy of a limiter, which a program written for 0.17 may pass among its other options."""
+    if not given:
+        return on_unavailable
+    from ..v017 import ignored
+
+    return ignored.read_earlier(given, on_unavailable)
+
+
+def warn_stored_limits(given: object) -> None:
+    """Warn that ``use_stored_limits`` has no effect, if a program written for 0.17 passes it."""
+    if given is not False:
+        from ..v017.ignored import warn_ignored
+
+        warn_ignored({"use_stored_limits": given})

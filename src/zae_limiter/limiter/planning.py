@@ -10,14 +10,15 @@ import os
 from time import monotonic_ns
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import MILLI
-from ..core.credit import sum_up, take_last
-from ..core.draw import SOFT
+from ..core.change import Change
+from ..core.credits import sum_up, take_last
+from ..core.production import MILLI
+from ..core.tokens import SOFT
 from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import NO_PREFERENCE, Taker, taken_slots, with_taken
+from ..records.slots import NO_PREFERENCE, Taker, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
 
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..core.alerts import Alert
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
     from ..records.algebra import Image, Write
-    from ..records.charging import Contention
+    from ..records.charging import Contention, Refusal
     from ..records.slots import TakenSlot
     from .chain import Chain, LevelShard, LevelShards
 
@@ -95,10 +96,6 @@ class Outdated(Exception):
     """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
 
 
-class Elsewhere(Exception):
-    """Tokens that cannot be drawn in advance may be had by an exact write: from other shards, or from credits."""
-
-
 def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return what several grants cost together."""
     amounts: dict[str, int] = {}
@@ -135,7 +132,8 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
     contention = charging.Contention(names, now_ms, 1)
     spends_credits = level.shard_count == 1 or bool(part.lots)
-    return plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
+    planned = plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
+    return planned if isinstance(planned, Part) else None
 
 
 def plan_part(
@@ -147,40 +145,38 @@ def plan_part(
     grants: int = 1,
     spends_credits: bool = True,
     takers: tuple[Taker, ...] = (),
-) -> Part | None:
-    """Take ``cost`` from one shard, last seen as ``image``; return None where it has too little.
+) -> Part | Refusal:
+    """Take ``cost`` from one shard, last seen as ``image``; return what it lacks (nothing if that is not known).
 
     What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``takers``.
-    Raise `Outdated` where it was charged under newer config.
+    Raise `Outdated` if it was charged under newer config.
     """
     level, seen = shard
-    write: Write | None
     takers = _prefer(takers, shard, now_ms) if takers else ()
+    frame = None if image is None else seen.limits(level, image, now_ms)
     if image is None:
-        is_whole = level.shard_count == 1
-        write = charging.first_charge(level, cost, now_ms, grants, next(serials), takers) if is_whole else None
-        if write is None:
-            return None
-        write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
-        slots = taken_slots(level, write.put) if takers else ()
-        return Part(shard, cost, write, (), grants, alerts=alerts, slots=slots, takers=takers)
-    limits = seen.limits(level, image, now_ms)
-    if limits is not None and now_ms <= limits.until_ms and (not limits.idle or limits.idle.isdisjoint(cost)):
-        write = charging.charge(level, image, limits, cost, now_ms, contention, grants, spends_credits)
+        if level.shard_count > 1:
+            return []
+        change = charging.first_charge(level, cost, now_ms, grants, next(serials), takers)
+    elif frame is not None and now_ms <= frame.until_ms and (not frame.idle or frame.idle.isdisjoint(cost)):
+        change = charging.charge(level, image, frame, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
         raise Outdated
     else:
-        write = reshaping.reshape(level, image, cost, now_ms, grants, spends_credits)
-    if write is not None and takers:
-        write = with_taken(level, image, seen.slots_of(image), write, takers, now_ms, grants)
-    if write is None:
-        return None
-    write, alerts = watch(level, image, write, now_ms) if level.token_limits.watched else (write, ())
-    accruals: tuple[Write, ...] = ()
-    if now_ms >= image.get(HOUR_END, 0) or write.remove:
-        write, accruals = with_usage(level, image, write, now_ms)
-    lots = spent_lots(write.add) if CREDITS in image else ()
+        change = reshaping.migrate(level, image, cost, now_ms, grants, spends_credits)
+    if not isinstance(change, Change):
+        return change
+    if takers and image is not None:
+        table = seen.slots_of(image)
+        if not note_taken(level, image, table, change, takers, now_ms, grants):
+            return []
+    alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
+    write = charging.write_of(change, level.key, image)
     slots = taken_slots(level, write.put) if takers else ()
+    accruals: tuple[Write, ...] = ()
+    if image is not None and (now_ms >= image.get(HOUR_END, 0) or write.remove):
+        write, accruals = with_usage(level, image, write, now_ms)
+    lots = spent_lots(write.add) if image is not None and CREDITS in image else ()
     return Part(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
 
 
@@ -191,10 +187,11 @@ def _prefer(takers: tuple[Taker, ...], shard: LevelShard, now_ms: int) -> tuple[
 
 
 def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:
+    """Take what a taker costs from one shard as it was last seen; return None if it has too little."""
     contention, takers = shard.seen.contention(now_ms), (taker,) if shard.level.slot_limits else ()
-    return plan_part(
-        shard, shard.seen.image, taker.cost, now_ms, contention, spends_credits=spends_credits, takers=takers
-    )
+    image = shard.seen.image
+    planned = plan_part(shard, image, taker.cost, now_ms, contention, spends_credits=spends_credits, takers=takers)
+    return planned if isinstance(planned, Part) else None
 
 
 def _take_from_one(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:

@@ -8,18 +8,18 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, overload
 
 from ..core import names
-from ..core.bucket import MILLI, balance
+from ..core.balances import balance
 from ..core.decide import refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisabled, ValidationError, VersionError
 from ..core.limit import Limit, seconds
+from ..core.production import MILLI
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
 from ..records.slot_states import taken_states
 from ..repository.backend import Operations
-from ..repository.ignored import warn_ignored
 from .amounts import check_amounts, check_known
 from .chains import join
-from .options import check_override
+from .options import check_override, warn_stored_limits
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
@@ -56,7 +56,7 @@ class QueryOperations(Operations):
         ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
         for others is not counted as left. ``use_stored_limits`` has no effect.
         """
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         left: dict[str, int] = {}
         now_ms = chain.instant(now_ms)
@@ -81,7 +81,7 @@ class QueryOperations(Operations):
         these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
         ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         cost = check_amounts("needed", needed)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         check_known("needed", cost, chain.names)
@@ -202,7 +202,8 @@ class QueryOperations(Operations):
 
         Capacities are those in force; for entities without stored limits those of the last charge.
         """
-        from ..core.reports import EntityCapacity, ResourceCapacity, used_pct
+        from ..core.reports import EntityCapacity, ResourceCapacity
+        from ..core.survey import used_pct
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")

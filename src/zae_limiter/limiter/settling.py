@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.credit import sum_up, take_last
+from ..core.change import Change
+from ..core.credits import sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
 from ..records import bucket, charging, ledger, reshaping, settlement, usage
 from ..records.algebra import Committed, Write, apply_write, compose
-from ..records.level import ANCHOR, SHARDS, attribute
+from ..records.ledger import BucketChange
+from ..records.level import ANCHOR, HOUR_END, SHARDS, attribute
 from ..records.settlement import Charge
-from ..records.slots import with_freed
+from ..records.slots import note_freed
 from ..records.watching import watch
 from ..runtime.retries import tries
 from ..runtime.serials import serials
@@ -23,11 +25,9 @@ if TYPE_CHECKING:
 
     from ..core.advance import UnusedAdvance
     from ..core.alerts import Alert
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
     from ..records.algebra import Image, Key
-    from ..records.ledger import BucketChange
     from ..records.level import Level
-    from ..records.settlement import SettlementWrite
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
+
+
+class SettlementWrite(NamedTuple):
+    """The write that settles a charge, and the alert thresholds that it crosses."""
+
+    write: Write
+    alerts: tuple[Alert, ...] = ()
 
 
 class SettlementPart(NamedTuple):
@@ -117,30 +124,30 @@ class SettlementPart(NamedTuple):
         ``current`` is the level under the limits in force, if it is known. Debt counts as of now, so a bucket that was
         last charged under other limits is first moved to these, in the same write.
         """
-        if current is None or not self.owes or self.shard.seen.limits(current, image, now_ms) is not None:
-            return self._settle_as_is(image, now_ms)
-        moving = reshaping.reshape(current, image, _NOTHING, now_ms)
-        moved = None if moving is None else apply_write(image, moving)
-        assert moving is not None  # nothing always fits
-        assert moved is not None  # nothing is deleted
-        made = self._settle_as_is(moved, now_ms)
-        return made._replace(write=compose(moving, made.write))
-
-    def _settle_as_is(self, image: Image, now_ms: int) -> SettlementWrite:
-        """Plan the write that settles the part in a bucket under the limits that it was last charged under."""
-        level = self.shard.level
-        changes = self.changes if self.delta else 0
-        made = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, self.lots, self.unused)
+        level, seen = self.shard
+        if current is not None and self.owes and seen.limits(current, image, now_ms) is None:
+            return self._settle_moved(image, now_ms, current)
+        frames, changes = seen.limits(level, image, now_ms), self.changes if self.delta else 0
+        lots, unused = self.lots, self.unused
+        change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            table = self.shard.seen.slots_of(image)
-            made = made._replace(write=with_freed(level, image, table, made.write, self.slots, now_ms, self.changes))
-        if not level.token_limits.watched:
-            return made
-        write, alerts = watch(level, image, made.write, now_ms)
+            note_freed(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
+        alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
-            if image.get(attr) == after:  # else somebody else has announced something since
-                write = write._replace(guards=(*write.guards, (attr, "=", after)), put={**write.put, attr: before})
-        return made._replace(write=write, alerts=alerts)
+            if image.get(attr) == after:  # else another client has announced something since
+                change.equals[attr] = after
+                change.put[attr] = before
+        return SettlementWrite(charging.write_of(change, level.key, image), alerts)
+
+    def _settle_moved(self, image: Image, now_ms: int, current: Level) -> SettlementWrite:
+        """Plan the write that moves the bucket to the limits in force and settles the part."""
+        change = reshaping.migrate(current, image, _NOTHING, now_ms)
+        assert isinstance(change, Change)  # nothing always fits
+        moving = charging.write_of(change, current.key, image)
+        moved = apply_write(image, moving)
+        assert moved is not None  # nothing is deleted
+        made = self.settle(moved, now_ms)
+        return made._replace(write=compose(moving, made.write))
 
     def end_slots(self) -> None:
         """Note that the slots were freed."""
@@ -178,20 +185,20 @@ class Settling:
 
     async def _settle_together(self, parts: Sequence[SettlementPart]) -> None:
         """Settle in one commit."""
-        gone = [part.shard for part in parts if part.is_gone]
+        gone = [part.shard for part in parts if part.shard.seen.image is None]
         if gone:
             keys = [shard.level.key for shard in gone]
             images = await self._backend.store.read(keys, timeout=self._deadline.left())
             for shard, image in zip(gone, images, strict=True):
                 shard.show(image, self._backend.clock.now_ms())
-        await self._settle_known(parts)
-
-    async def _settle_known(self, parts: Sequence[SettlementPart]) -> None:
-        """Settle parts of which it is known whether there is a bucket."""
         for _ in tries(parts[0].shard.level.key.pk):
             seen = [(part, part.shard.seen.image) for part in parts]
-            found = [(part, image) for part, image in seen if image is not None]
-            if len(found) < len(parts) or any(part.is_split for part in parts):
+            found = [
+                (part, image)
+                for part, image in seen
+                if image is not None and image.get(SHARDS, 1) <= part.shard.level.shard_count
+            ]
+            if len(found) < len(parts):
                 await self._settle_apart(parts)
                 return
             levels = await self._find_levels(parts) if any(part.owes for part in parts) else {}
@@ -211,14 +218,15 @@ class Settling:
 
     def _complete(self, part: SettlementPart, image: Image, settled: SettlementWrite, now_ms: int) -> BucketChange:
         """Return the change that settles a part, with the usage and the events that belong into its commit."""
-        level = part.shard.level
-        change = ledger.with_usage(level, image, settled.write, now_ms)
-        return change._replace(accruals=(*change.accruals, *self._announcer.events(level, settled.alerts)))
-
-    async def announce(self, level: Level, alerts: Sequence[Alert]) -> None:
-        """Announce the thresholds that a write to the bucket of a level has crossed."""
-        if alerts:
-            await self._announcer.announce_alerts(level, alerts, self._deadline)
+        level, (write, alerts) = part.shard.level, settled
+        change = BucketChange(write, ())
+        if level.usage_days and (write.remove or now_ms >= image.get(HOUR_END, 0)):
+            change = ledger.with_usage(level, image, write, now_ms)
+        return (
+            change
+            if not alerts
+            else change._replace(accruals=(*change.accruals, *self._announcer.events(level, alerts)))
+        )
 
     async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
         """Keep what was settled, and the images after it.
@@ -227,19 +235,18 @@ class Settling:
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
+            level = part.shard.level
             part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
                 part.end_slots()
-            if part.shard.level.may_overdraw:
-                self._announcer.announce_overdraft(part.shard.level, each.write, now_ms)
-            await self.announce(part.shard.level, each.alerts)
-            if image is None:
-                continue
-            until_ms = bucket.required_expiry(image) if max(part.delta.values(), default=0) > 0 else None
-            if until_ms is not None:
-                # Unless it has moved: one that was reshaped knows the debt, and one that was split never expires.
-                unmoved = (ANCHOR, "=", image[ANCHOR])
-                write = Write(part.shard.level.key, (unmoved,), expires_at_ms=until_ms)
+            if level.token_limits.soft or level.slot_limits:
+                self._announcer.announce_overdraft(level, each.write, now_ms)
+            if each.alerts:
+                await self._announcer.announce_alerts(level, each.alerts, self._deadline)
+            until_ms = bucket.required_expiry(image) if image is not None and part.owes else None
+            if image is not None and until_ms is not None:
+                # Unless it has moved: one that was migrated knows the debt, and one that was split never expires.
+                write = Write(level.key, ((ANCHOR, "=", image[ANCHOR]),), expires_at_ms=until_ms)
                 with contextlib.suppress(RateLimiterUnavailable):
                     await self._backend.store.commit([write], timeout=self._deadline.left())
 
@@ -275,9 +282,10 @@ class Settling:
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
             if level is not None:
-                write = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
-                write, alerts = watch(level, None, write, now_ms) if level.token_limits.watched else (write, ())
-                change = ledger.BucketChange(write, self._announcer.events(level, alerts))
+                made = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
+                alerts = watch(level, None, made, now_ms) if level.token_limits.watched else ()
+                write = charging.write_of(made, level.key, None)
+                change = BucketChange(write, self._announcer.events(level, alerts))
             elif charged.usage_days:
                 change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
             else:
@@ -285,7 +293,8 @@ class Settling:
             outcome = await self._backend.commit_changes([change], self._deadline)
             if isinstance(outcome, Committed):
                 shard.show(outcome.images[0], now_ms)
-                await self.announce(charged, alerts)
+                if alerts:
+                    await self._announcer.announce_alerts(charged, alerts, self._deadline)
                 return
             shard.show(outcome.images.get(charged.key), now_ms)
             if shard.seen.image is not None:
@@ -331,6 +340,8 @@ class Settling:
 
 def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
     """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
+    if grant.parts is None and grant.held is None:
+        return _plain_parts(grant, delta)
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())
@@ -356,4 +367,21 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
                 settled = settled._replace(lots=back)
             parts.append(settled)
+    return parts
+
+
+def _plain_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
+    """Return where ``delta`` is added to a grant that took all of its cost from the home shard of every level."""
+    parts = []
+    for home, image in zip(grant.chain.homes, grant.images, strict=True):
+        level, limits = home.level, home.level.token_limits
+        here = {name: amount for name, amount in delta.items() if amount and name in limits}
+        if not here:
+            continue
+        charge = Charge(grant.now_ms, 0)
+        if image is not None:  # else nothing was taken, and there was no bucket
+            charge = Charge.of(level, image, grant.now_ms, grant.later, grant.cost, grant.settled or _NOTHING)
+            if image.get(SHARDS, 1) != level.shard_count:
+                home = LevelShard(level.at(level.shard, image.get(SHARDS, 1)), home.seen)
+        parts.append(SettlementPart(home, here, charge))
     return parts

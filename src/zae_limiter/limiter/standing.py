@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import MILLI
 from ..core.errors import CapacityExceeded, RateLimitExceeded
+from ..core.production import MILLI
 from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
 from .planning import add_up
 from .waiting import may_wait, refuse_behind

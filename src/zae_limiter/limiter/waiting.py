@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
-from ..core.bucket import debit
+from ..core.balances import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import after_fork, protect

@@ -8,10 +8,12 @@ from ..core.names import check_ancestry
 from ..core.validation import ValidationError
 from ..records.config import Config
 from .problems import ManifestError, Problem
-from .states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from .states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from ..core.limit import Limit
 
 _NOTHING = Config()
 
@@ -90,3 +92,34 @@ def _list_ancestors(entity_id: str, manifest: Manifest, stored: Stored) -> list[
             break
         above.append(current)
     return above
+
+
+def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
+    """Return what somebody else has changed, in one line."""
+    if now is None:
+        return f"{change.subject} was deleted"
+    if change.before is None:
+        fields = ", ".join(f"{LABELS.get(field, field)} {_describe(value)}" for field, value in now.items())
+        return f"{change.subject} was created" + (f", with {fields}" if fields else "")
+    parts = [
+        f"{LABELS.get(field, field)}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
+        for field, value in now.items()
+        if value != change.before[field]
+    ]
+    return f"{change.subject}, {'; '.join(parts)}"
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_describe_limit, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _describe_limit(limit: Limit) -> str:
+    """Return a limit as a file writes it, in one line."""
+    from .limits import write_limit
+
+    written = write_limit(limit)
+    if isinstance(written, str):
+        return f"{limit.name} {written}"
+    return f"{limit.name} {{{', '.join(f'{field}: {value}' for field, value in written.items())}}}"

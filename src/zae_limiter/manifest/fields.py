@@ -7,6 +7,7 @@ from typing import Any
 from ..core.calendar import UNITS
 from ..core.limit import MAX_AMOUNT, MAX_SLOTS
 from ..core.values import Access, OnUnavailable
+from ..v017 import limits_file
 
 NONE = "none"
 """The word that removes a stored switch or cascade policy."""
@@ -91,33 +92,18 @@ CONCURRENT: dict[str, Any] = {
     ),
     **_SHARING,
 }
-RESET: dict[str, Any] = {
-    "cron": _of("string", "It is back when this begins to match, e.g. 0 0 * * *."),
-    "tz": _of("string", "The time zone; UTC if left out."),
+KINDS: dict[str, dict[str, Any]] = {
+    "quota": QUOTA,
+    "concurrent": CONCURRENT,
+    "capacity": {**limits_file.CAPACITY, **_POLICY},
+    "rate": RATE,
 }
-CAPACITY: dict[str, Any] = {
-    "capacity": _amount("The most at once, as version 0.17 writes it."),
-    "burst": _amount("The same; it counts instead of the capacity."),
-    "refill_amount": _amount("Tokens per period; the capacity if left out.", least=0),
-    "refill_period": _of("integer", "The period in seconds; 60 if left out.", minimum=1),
-    "reset_after_seconds": _of(
-        ["integer", "null"], "The same for a window that begins with its first use: its length.", minimum=1
-    ),
-    "reset_schedule": _of(
-        ["array", "null"],
-        "When a quota is back, instead of a refill amount.",
-        items={"type": "object", "properties": RESET, "required": ["cron"], "additionalProperties": False},
-    ),
-    **_POLICY,
-}
-KINDS: dict[str, dict[str, Any]] = {"quota": QUOTA, "concurrent": CONCURRENT, "capacity": CAPACITY, "rate": RATE}
 """The tables of the kinds of limits, by the key that a limit of the kind has."""
-_DISABLED = {"enum": [True, False, "bypass", None], "description": "The switch, as version 0.17 writes it."}
 _CASCADE = {
     "enum": [True, False, NONE, None],
     "description": "Whether to charge parents too, whatever the entity says; none removes it.",
 }
-SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": _DISABLED, "cascade": _CASCADE}
+SETTINGS: dict[str, Any] = {"limits": _LIMITS, "switch": _SWITCH, "disabled": limits_file.DISABLED, "cascade": _CASCADE}
 SYSTEM: dict[str, Any] = {
     "limits": _LIMITS,
     "on_unavailable": {
@@ -131,7 +117,7 @@ ENTITY: dict[str, Any] = {
     "cascade": _of("boolean", "Whether to charge the parent too."),
     "limits": _LIMITS | {"description": "Its limits for all resources."},
     "switch": _SWITCH | {"description": "Its switch for all resources."},
-    "disabled": _DISABLED,
+    "disabled": limits_file.DISABLED,
     "resources": _map_of("settings", "By resource; _default_ stands for all."),
 }
 ROOT: dict[str, Any] = {

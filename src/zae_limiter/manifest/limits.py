@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
-from ..core.limit_parts import check_alerts, check_floors
+from ..core.limit import MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
 from ..core.names import FIRST_USE
-from ..core.resets import merge_resets
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
+from ..v017.limits_file import OldLimits
 from . import fields
+from .reading import check_seconds
 
 if TYPE_CHECKING:
     from .document import Node
     from .problems import Place
+    from .reading import Report
 
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
-_RESET = fields.RESET.keys()
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
-Report = Callable[["Place", str, str], None]
-"""Notes a problem: its place, the keys below the limit, and what is wrong."""
 
 
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
@@ -54,13 +52,8 @@ def _find_kind(given: Iterable[str]) -> str:
     return next((kind for kind in fields.KINDS if kind in names), "rate")
 
 
-class _LimitReader:
-    """Reads the fields of one limit, each on its own, so that all that is wrong is told."""
-
-    def __init__(self, given: Mapping[str, tuple[Place, Node]], report: Report) -> None:
-        self._given = given
-        self._report = report
-        self._failed = False
+class _LimitReader(OldLimits):
+    """Reads one limit of any kind."""
 
     def read_rate(self, name: str) -> Limit | None:
         """Return a rate, None if a field is wrong."""
@@ -71,50 +64,6 @@ class _LimitReader:
         if self._failed or rate is None or burst is None:
             return None
         return Limit(name, burst, rate, seconds, None, *policy)
-
-    def read_capacity(self, name: str) -> Limit | None:
-        """Return a rate or a quota as version 0.17 writes it, None if a field is wrong."""
-        capacity = self._amount("burst", self._amount("capacity", None))
-        calendar = self._read_resets()
-        amount = self._amount("refill_amount", 0 if calendar else capacity, 0)
-        seconds = self._check("refill_period", 60, _check_seconds)
-        policy = self._read_policy()
-        if "refill_amount" in self._given and amount is not None and bool(amount) == (calendar is not None):
-            reason = "must be 0 beside a reset" if calendar else "must be 1 or more without reset_schedule"
-            self._fail(self._given["refill_amount"][1].place, "refill_amount", reason)
-        if self._failed or capacity is None or amount is None:
-            return None
-        if calendar is not None:
-            return Limit(name, capacity, capacity, -(-calendar.longest_ms // 1000), calendar, *policy)
-        return Limit(name, capacity, amount, seconds, None, *policy)
-
-    def _read_resets(self) -> Calendar | None:
-        """Return the calendar of a reset as version 0.17 writes it, None without one."""
-        _, node = self._given.get("reset_schedule", (None, None))
-        place, after = self._given.get("reset_after_seconds", (None, None))
-        if place is not None and after is not None and after.value is not None:
-            if node is not None and node.value:
-                self._fail(place, "reset_after_seconds", "cannot be combined with reset_schedule")
-            seconds = self._check("reset_after_seconds", 1, _check_seconds)
-            return Calendar.of(reset_after=timedelta(seconds=seconds))
-        return None if node is None or not node.value else self._read_schedule(node)
-
-    def _read_schedule(self, node: Node) -> Calendar | None:
-        entries = node.value if isinstance(node.value, list) else []
-        given = [entry.value for entry in entries if isinstance(entry.value, dict)]
-        if not entries or len(given) < len(entries) or not all({"cron"} <= each.keys() <= _RESET for each in given):
-            self._fail(node.place, "reset_schedule", "must be a list of mappings with cron and perhaps tz")
-            return None
-        zones = {str(each["tz"][1].value) if "tz" in each else "UTC" for each in given}
-        if len(zones) > 1:
-            self._fail(node.place, "reset_schedule", f"has several time zones: {', '.join(sorted(zones))}")
-            return None
-        try:
-            crons = [Calendar.of(cron=each["cron"][1].value).cron for each in given]
-            return Calendar.of(cron=merge_resets(crons), tz=zones.pop())
-        except ValueError as error:
-            self._fail(node.place, "reset_schedule", getattr(error, "reason", str(error)))
-            return None
 
     def read_quota(self, name: str) -> Limit | None:
         """Return a quota, None if a field is wrong."""
@@ -169,25 +118,6 @@ class _LimitReader:
             self._fail(node.place if known is None else known[1].place, f"{path}.{error.field}", error.reason)
             return None
 
-    def _read_policy(self) -> tuple[bool, tuple[tuple[str, float], ...], tuple[float, ...]]:
-        alerts = self._check("alerts", (), _check_thresholds)
-        return self._check("soft", False, _check_flag), self._read_floors(), alerts
-
-    def _read_floors(self) -> tuple[tuple[str, float], ...]:
-        if "floors" not in self._given:
-            return ()
-        node = self._given["floors"][1]
-        if not isinstance(node.value, dict):
-            self._fail(node.place, "floors", "must map priorities to parts of the capacity, e.g. batch: 0.3")
-            return ()
-        found: dict[str, float] = {}
-        for priority, (_, part) in node.value.items():
-            try:
-                found |= check_floors({priority: part.value})
-            except ValidationError as error:
-                self._fail(part.place, f"floors.{priority}", error.reason)
-        return check_floors(found)
-
     def _read_calendar(self) -> Calendar | None:
         """Return the calendar; of several wrong fields all are told, unless ``every`` is wrong itself."""
         given = {field: self._given[field][1] for field in _CALENDAR if field in self._given}
@@ -223,48 +153,13 @@ class _LimitReader:
             self._fail(self._given["every"][1].place, "every", _EVERY)
             return None
 
-    def _amount(self, field: str, default: int | None, least: int = 1) -> int | None:
-        found: int | None = self._check(
-            field, default, lambda node: whole(field, node.value, least, MAX_AMOUNT, "tokens")
-        )
-        return found
-
-    def _check(self, field: str, default: Any, convert: Callable[[Node], Any]) -> Any:
-        if field not in self._given:
-            return default
-        node = self._given[field][1]
-        try:
-            return convert(node)
-        except ValidationError as error:
-            self._fail(node.place, field, error.reason)
-            return default
-
-    def _fail(self, place: Place, field: str, reason: str) -> None:
-        self._failed = True
-        self._report(place, field, reason)
-
-
-def _check_flag(node: Node) -> bool:
-    if not isinstance(node.value, bool):
-        raise ValidationError("soft", node.value, "must be true or false")
-    return node.value
-
-
-def _check_thresholds(node: Node) -> tuple[float, ...]:
-    items = [each.value for each in node.value] if isinstance(node.value, list) else node.value
-    return check_alerts(items)
-
-
-def _check_seconds(node: Node) -> int:
-    return whole("per", node.value, 1, MAX_PERIOD_SECONDS, "seconds")
-
 
 def _parse_length(node: Node) -> timedelta:
     found = _SPAN.match(node.value) if isinstance(node.value, str) else None
     if found is None and isinstance(node.value, str):
         raise ValidationError("reset_after", node.value, "must be a length such as 5h, or seconds")
     if found is None:
-        return timedelta(seconds=_check_seconds(node))
+        return timedelta(seconds=check_seconds(node))
     return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
 
 
@@ -282,7 +177,7 @@ def _parse_period(node: Node) -> int:
         return whole("per", int(found[1] or 1) * _SECONDS[found[2]], 1, MAX_PERIOD_SECONDS)
     if isinstance(node.value, str):
         raise ValidationError("per", node.value, f"must be {', '.join(fields.PER)}, or a number of them such as 30s")
-    return _check_seconds(node)
+    return check_seconds(node)
 
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:

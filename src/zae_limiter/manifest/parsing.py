@@ -13,6 +13,7 @@ from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE, check_ancestry
 from ..core.validation import ValidationError
 from ..core.values import Access, OnUnavailable
+from ..v017.limits_file import read_disabled
 from . import fields
 from .document import Node, read_document
 from .limits import find_table, read_limit
@@ -119,7 +120,10 @@ class _Parser:
             word = self._read_word(given["switch"][1], f"{path}.switch", words)
             stated["access"] = None if word in (None, fields.NONE) else Access(word)
         if "disabled" in given and given["disabled"][1].value is not None:
-            stated["access"] = self._read_disabled(given["disabled"][1], f"{path}.disabled")
+            node = given["disabled"][1]
+            stated["access"], reason = read_disabled(node.value)
+            if reason is not None:
+                self._report(node.place, f"{path}.disabled", reason)
             if "switch" in given:
                 self._report(given["disabled"][0], f"{path}.disabled", "cannot be combined with switch")
         if "cascade" in given and given["cascade"][1].value is not None:
@@ -134,14 +138,6 @@ class _Parser:
         if not isinstance(node.value, bool) and node.text != fields.NONE:
             self._report(node.place, path, "must be true, false or none")
         return node.value if isinstance(node.value, bool) else None
-
-    def _read_disabled(self, node: Node, path: str) -> Access | None:
-        """Return the switch as version 0.17 writes it."""
-        if isinstance(node.value, bool):
-            return Access.DISABLED if node.value else Access.ENABLED
-        if node.value != "bypass":
-            self._report(node.place, path, "must be true, false or bypass")
-        return Access.BYPASSED
 
     def _read_word(self, node: Node, path: str, words: Sequence[str]) -> str | None:
         if node.text not in words:

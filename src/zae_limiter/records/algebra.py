@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from ..core.change import MISSING_OR_AT_MOST as MISSING_OR_AT_MOST
 from ..core.errors import CorruptRecordError
 
 Image: TypeAlias = dict[str, Any]
@@ -30,10 +31,6 @@ class Key(NamedTuple):
 
     pk: str
     sk: str
-
-
-MISSING_OR_AT_MOST = "missing or <="
-"""The `Guard.op` that holds for a record which lacks the attribute, or has at most the value in it."""
 
 
 class Guard(NamedTuple):

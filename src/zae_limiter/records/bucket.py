@@ -21,7 +21,7 @@
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
-(`reshaping.reshape` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+(`reshaping.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import FOR_EVER, NEVER_USED, Rule, ShardBalance, SlotBalance, full_instant
+from ..core.balances import SlotBalance
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.production import FOR_EVER, Rule
+from ..core.tokens import NEVER_USED, Tokens
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -50,6 +52,7 @@ from .level import (
     SHARDS,
     attribute,
     parse_calendar,
+    token_fields,
 )
 from .lots import credits_by_limit, last_expiry, parse_lot
 from .parked import PARKED, find_parked, first_level, is_parked
@@ -64,9 +67,10 @@ from .slots import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ..core.balances import Balance
     from ..core.borders import Carried
-    from ..core.bucket import Balance
     from ..core.reports import BucketState, Credit
+    from ..core.tokens import TokenFields
     from .level import Level
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
@@ -103,23 +107,23 @@ def reading(
     return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
-def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, ShardBalance]]:
+def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
     entries = level.token_limits if image is None else level.token_limits_of(image)
     credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
     for name, entry in entries.items():
         old = None if image is None else stored_rule(image, name, level.shard)
         lots = credit.get(name, ()) if credit else ()
         if image is None or old is None:
-            held = first_level(image, entry.tk, entry.rule, now_ms)
+            held = first_level(image, entry.at.tokens, entry.rule, now_ms)
             held = NEVER_USED if name in level.scheduled and held == entry.rule.capacity else held
-            yield name, ShardBalance(entry.rule, held, now_ms, lots)
+            yield name, Tokens(entry.rule, held, now_ms, lots)
         elif old != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
             instant = latest_instant(image, now_ms)
             change = carry_over(level, image, name, old, entry.rule, instant)
-            held = min(change.ceiling, image[entry.tk] + change.produced)
-            yield name, ShardBalance(entry.rule, held, instant, lots)
+            held = min(change.ceiling, image[entry.at.tokens] + change.produced)
+            yield name, Tokens(entry.rule, held, instant, lots)
         else:
-            yield name, ShardBalance(entry.rule, image[entry.tk], image[ANCHOR], lots)
+            yield name, Tokens(entry.rule, image[entry.at.tokens], image[ANCHOR], lots)
 
 
 def _slot_balances(
@@ -127,7 +131,7 @@ def _slot_balances(
 ) -> Iterable[tuple[str, SlotBalance]]:
     table = (table or SlotTable.parse(image)).shorten(image or {}, now_ms)
     for name, limit in level.slot_limits_of(image).items():
-        yield name, SlotBalance(limit.rule, table.of(name))
+        yield name, SlotBalance(limit.rule, table.of(name), now_ms)
 
 
 def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
@@ -218,14 +222,14 @@ def balances_under(level: Level, shards: Shards, name: str, now_ms: int) -> Sequ
     return reading(rows, now_ms).balances.get(name, ())
 
 
-def stored_balances(shards: Shards, name: str) -> list[ShardBalance]:
+def stored_balances(shards: Shards, name: str) -> list[Tokens]:
     """Return what each record of a bucket holds of a rate or a quota, under the rule that it was written under."""
     balances = []
     for key, image in shards:
         rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
         if rule is not None:
             lots = credits_by_limit(image).get(name, ()) if CREDITS in image else ()
-            balances.append(ShardBalance(rule, image[attribute(name, "tk")], image[ANCHOR], lots))
+            balances.append(Tokens(rule, image[attribute(name, "tk")], image[ANCHOR], lots))
     return balances
 
 
@@ -235,23 +239,31 @@ def full_at(image: Image) -> int:
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
     anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), last_until(image)
-    for tk, cp, ra, rp, ca, ws in _limit_attributes(without_slots(image) if SLOTS in image else tuple(image)):
-        calendar = parse_calendar(image[ca]).begin(image.get(ws)) if ca in image else None
-        latest = max(latest, full_instant(image[tk], anchor, image[cp], image[ra], image[rp], count, calendar))
+    for at in _limit_attributes(without_slots(image) if SLOTS in image else tuple(image)):
+        rule = _rule(image[at.capacity], image[at.amount], image[at.period], image.get(at.calendar))
+        calendar = rule.calendar
+        if calendar is not None:
+            rule = rule._replace(calendar=calendar.begin(image.get(at.window)))
+        latest = max(latest, rule.share(0, count).fits_at(image[at.tokens], anchor, rule.capacity // count))
     for parked in find_parked(image) if SLOTS in image else ():
         latest = max(latest, parked.balance.full_at())
     return latest if CREDITS not in image else max(latest, last_expiry(image))
+
+
+@lru_cache(maxsize=1024)
+def _rule(capacity: int, amount: int, period: int, calendar: str | None) -> Rule:
+    """Return a rule by its numbers as they are stored: one object for all records that have the same."""
+    return Rule(capacity, amount, period, 0, None if calendar is None else parse_calendar(calendar))
 
 
 _OLDER = "If a client of zae-limiter 0.x wrote it, `zae-limiter upgrade --force` takes it over with its tokens. "
 
 
 @lru_cache(maxsize=1024)
-def _limit_attributes(attrs: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _limit_attributes(attrs: tuple[str, ...]) -> list[TokenFields]:
     """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    fields = ("tk", "cp", "ra", "rp", "ca", "ws")
-    found = [tuple(attribute(name, field) for field in fields) for name in stored_names(attrs)]
-    return [each for each in found if set(each[:4]) <= set(attrs)]
+    found = [token_fields(name) for name in stored_names(attrs)]
+    return [at for at in found if {at.tokens, at.capacity, at.amount, at.period} <= set(attrs)]
 
 
 def inspect(key: Key, image: Image) -> Image:
@@ -341,12 +353,13 @@ def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
 
 def whole_rule(image: Image, name: str) -> Rule | None:
     """Return the rule of the whole bucket, of which the record may hold a share; None if the record has none."""
-    capacity, amount, period = (image.get(attribute(name, field)) for field in ("cp", "ra", "rp"))
+    at = token_fields(name)
+    capacity, amount, period = image.get(at.capacity), image.get(at.amount), image.get(at.period)
     if capacity is None or amount is None or period is None:
         return None
-    text = image.get(attribute(name, "ca"))
-    calendar = None if text is None else parse_calendar(text).begin(image.get(attribute(name, "ws")))
-    return Rule(capacity, amount, period, 0, calendar)
+    rule = _rule(capacity, amount, period, image.get(at.calendar))
+    calendar = rule.calendar
+    return rule if calendar is None else rule._replace(calendar=calendar.begin(image.get(at.window)))
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..core.bucket import FOR_EVER, MILLI, between, first_instant, refill_ms
-from ..core.credit import draw_with_credits, suffices
-from ..core.draw import AnchoredLimit, draw
+from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
+from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
+from ..core.production import FAR, FOR_EVER, MILLI
+from ..core.tokens import TokenFrame, draw
 from . import keys, pressure
-from .algebra import ABSENT, NEVER, TTL, Image, Write
+from .algebra import NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
@@ -25,6 +26,7 @@ from .slots import shapes_for, states_slots, take_slots
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from .algebra import Key
     from .lots import Lot
     from .slots import Taker
 
@@ -32,12 +34,53 @@ LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
 
 REACH = 2**51
-"""Beyond this many millitokens since the anchor the bucket is anchored anew, so that numbers stay exact in
-stores that count in doubles."""
+"""Beyond this many millitokens since the anchor the bucket is anchored again, so that numbers stay exact in stores that
+count in doubles."""
 
-
-new_write = partial(tuple.__new__, Write)
+_new_write = partial(tuple.__new__, Write)
 """A `Write` from all its fields at once, without the detour over keyword arguments."""
+
+_MOST = FAR // 2
+"""A bound beyond this is none."""
+Refusal: TypeAlias = "list[Shortfall]"
+"""What a bucket lacks of a cost."""
+
+
+def write_of(change: Change, key: Key, image: Image | None) -> Write:
+    """Return a change of a bucket last seen as ``image`` as a guarded write."""
+    guards: list[tuple[str, str, Any]] = [("", "absent", None)] if change.absent else []
+    for attr, value in change.equals.items():
+        guards.append((attr, "=", value))
+    for attr, (low, high) in change.bounds.items():
+        if low == high:
+            guards.append((attr, "=", low))
+        elif high > _MOST:
+            guards.append((attr, ">=", low))
+        elif low < -_MOST:
+            guards.append((attr, "<=", high))
+        else:
+            guards.append((attr, "between", (low, high)))
+    guards += change.guards
+    fields = (key, tuple(guards), change.put, change.add, tuple(change.remove), change.expires_ms, False, image)
+    return _new_write(fields)
+
+
+def change_of(write: Write) -> Change:
+    """Return a write as the change that it was made of."""
+    change = Change()
+    change.put, change.add, change.remove = {**write.put}, {**write.add}, [*write.remove]
+    change.expires_ms = write.expires_at_ms
+    for attr, op, value in write.guards:
+        if op == "absent":
+            change.absent = True
+        elif op == "=":
+            change.equals[attr] = value
+        elif op == MISSING_OR_AT_MOST:
+            change.guards.append((attr, op, value))
+        else:
+            low, high = {">=": (value, FAR), "<=": (-FAR, value), "between": value}[op]
+            change.bound(attr, low, high)
+    return change
 
 
 class Contention(NamedTuple):
@@ -53,72 +96,69 @@ class Contention(NamedTuple):
 
 
 ALONE = Contention()
-_FAR = 2**62
 _NO_LOTS: Mapping[str, tuple[Lot, ...]] = MappingProxyType({})
-_NONE: frozenset[str] = frozenset()
 
 
-class AnchoredLimits(NamedTuple):
-    """The limits of a level as a bucket holds them that was made, moved and configured as it says here.
+class Frame(NamedTuple):
+    """The limits of a level in a bucket that was made, moved and configured as it says here: all but the numbers.
 
-    The rule of a bucket changes only with its anchor, so they are good for every image with the same three.
+    The rule of a bucket changes only with its anchor, so a frame is good for every image with the same three.
     """
 
     anchor_ms: int
     made: int
     config_version: int
-    by_name: dict[str, AnchoredLimit]
-    until_ms: int
-    """The last instant at which the bucket can be charged without being anchored anew."""
+    by_name: dict[str, TokenFrame]
     window: tuple[int, int]
-    """The first instant at which ``by_name`` is true, and the last: the window that the quotas are in."""
+    """The first instant and the last at which it is good: quotas are in one window, and no credit expires."""
+    until_ms: int
+    """The last instant at which the bucket can be charged without being anchored again."""
     lots: Mapping[str, tuple[Lot, ...]] = _NO_LOTS
-    """The lots of credit by limit, none of which expires in ``window``."""
+    """The lots of credit by limit."""
     idle: frozenset[str] = frozenset()
-    """The limits of which a window begins with the next use, which moves the bucket."""
+    """The limits whose window begins with the next use, which moves the bucket."""
 
 
-def anchored_limits(level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
-    """Return the limits of a level as the bucket holds them, of quotas in the window of ``now_ms``.
+def find_frame(level: Level, image: Image, now_ms: int) -> Frame | None:
+    """Return the limits of a level as the bucket holds them at ``now_ms``.
 
     None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, no
     expiry although it should have one, credit that has expired, or was not written since its limits are in force.
     """
-    config_version = image[CONFIG_VERSION]
-    if is_ahead(level, image) or (level.version is not None and config_version != level.version):
+    if not _is_kept_as(level, image) or (CREDITS in image and has_expired_lots(image, now_ms)):
         return None
-    if image.get("parent_id") != level.parent_id or bool(image.get("cascade")) != level.cascade:
-        return None
-    if MADE not in image or (level.usage_days and HOUR_END not in image):
-        return None
-    if level.lifetime_ms and TTL not in image and is_expiring(level, image):
-        return None  # one that has been under an entity's own limits may be deep in debt
-    if level.slot_limits and not states_slots(level, image):
-        return None
-    entries = level.token_limits_of(image)
-    anchor_ms, by_name = image[ANCHOR], {}
-    if level.scheduled and not level.is_in_force(image[NEWEST]):
-        return None
-    until_ms, window, lots, idle = _FAR, (-_FAR, _FAR), _NO_LOTS, _NONE
-    if CREDITS in image:
-        if has_expired_lots(image, now_ms):
-            return None
-        lots = group_lots(image)
-        window = -_FAR, min(lot.expires_ms for group in lots.values() for lot in group) - 1
-    for name, entry in entries.items():
-        for attr, value in entry.shape:
+    anchor_ms, by_name, idle = image[ANCHOR], {}, set()
+    lots = group_lots(image) if CREDITS in image else _NO_LOTS
+    start, end = -FAR, min([lot.expires_ms - 1 for group in lots.values() for lot in group], default=FAR)
+    until_ms = FAR
+    for name, limit in level.token_limits_of(image).items():
+        for attr, value in limit.stated.items():
             if image.get(attr) != value:
                 return None
-        calendar = entry.rule.calendar
-        if (calendar is None and entry.ca in image) or (entry.al and entry.al not in image):
+        calendar = limit.rule.calendar
+        if (calendar is None and limit.at.calendar in image) or (limit.announces and limit.at.announced not in image):
             return None
-        if calendar is not None:
-            number = calendar.index(now_ms)
-            window = max(window[0], calendar.start(number)), min(window[1], calendar.start(number + 1) - 1)
-            idle = idle | {name} if calendar.is_idle(now_ms) else idle
-        by_name[name] = AnchoredLimit.of(entry.rule, anchor_ms, (entry.tk, entry.tc), entry.least, now_ms, entry.ov)
-        until_ms = min(until_ms, first_instant(entry.rule, 0, anchor_ms, REACH + 1) - 1)
-    return AnchoredLimits(anchor_ms, image[MADE], config_version, by_name, until_ms, window, lots, idle)
+        if calendar is not None and calendar.is_idle(now_ms):
+            idle.add(name)
+        by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor, limit.soft)
+        start, end = max(start, frame.start), min(end, frame.end)
+        until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)
+    return Frame(anchor_ms, image[MADE], image[CONFIG_VERSION], by_name, (start, end), until_ms, lots, frozenset(idle))
+
+
+def _is_kept_as(level: Level, image: Image) -> bool:
+    """Return whether a bucket is kept as a level wants it, its rates and quotas aside."""
+    if is_ahead(level, image) or (level.version is not None and image[CONFIG_VERSION] != level.version):
+        return False
+    if image.get("parent_id") != level.parent_id or bool(image.get("cascade")) != level.cascade:
+        return False
+    if MADE not in image or (level.usage_days and HOUR_END not in image):
+        return False
+    if level.lifetime_ms and TTL not in image and is_expiring(level, image):
+        return False  # one that has been under an entity's own limits may be deep in debt
+    if level.slot_limits and not states_slots(level, image):
+        return False
+    return not level.scheduled or level.is_in_force(image[NEWEST])
 
 
 def create(
@@ -128,11 +168,16 @@ def create(
     changes: int = 1,
     serial: int = 0,
     takers: Sequence[Taker] = (),
-) -> Write:
-    """Return the write that makes the bucket as `new_bucket`, if there is none yet."""
-    put, expires_ms = new_bucket(level, cost, now_ms, changes, serial, takers)
+) -> Change:
+    """Return the change that makes the bucket as `new_bucket`, if there is none yet."""
+    change = Change(absent=True)
+    put, change.expires_ms = new_bucket(level, cost, now_ms, changes, serial, takers)
     # What never changes comes first: a store may send a record from the first change on.
-    return Write(level.key, (ABSENT,), {**index_attributes(level), **put}, expires_at_ms=expires_ms)
+    change.put = {**index_attributes(level), **put}
+    if level.token_limits.watched:
+        full = {name: limit.rule.capacity for name, limit in level.token_limits.items() if cost.get(name)}
+        change.drawn = {name: Drawn(capacity, 0, capacity, 0) for name, capacity in full.items()}
+    return change
 
 
 def new_bucket(
@@ -157,21 +202,22 @@ def new_bucket(
     if level.partition_writes:
         put.update(pressure.initial_attributes(level, now_ms, pressure.WRITE))
     lifetime_ms, charges, outlives = level.lifetime_ms, 0, False
-    for name, entry in level.token_limits.items():
-        taken = cost.get(name, 0)
-        capacity, amount, period, _, calendar = entry.rule
+    for name, limit in level.token_limits.items():
+        taken, at = cost.get(name, 0), limit.at
+        capacity, amount, period, _, calendar = limit.rule
         if taken:
             charges = changes
-            outlives = outlives or calendar is not None or refill_ms(taken, amount, period) >= lifetime_ms
-        put[entry.tk] = capacity - taken
-        put[entry.tc] = taken
-        put.update(entry.shape)
+            outlives = outlives or calendar is not None or taken * period // amount >= lifetime_ms
+        put[at.tokens] = capacity - taken
+        put[at.consumed] = taken
+        put.update(limit.stated)
     if level.token_limits.has_more:
         put.update(_further_attributes(level.token_limits, cost, now_ms))
     if level.slot_limits:
         put |= shapes_for(level, {})
-        slots = take_slots(level, None, NO_TABLE, takers, now_ms)
-        put |= {**slots.put, **slots.add} if slots is not None else {}
+        slots = Change()
+        if take_slots(level, None, NO_TABLE, slots, takers, now_ms):
+            put |= {**slots.put, **slots.add}
         charges = changes if takers else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
@@ -181,17 +227,17 @@ def new_bucket(
     return put, expires_ms if lifetime_ms else None
 
 
-def _further_attributes(entries: TokenLimits, cost: Mapping[str, int], now_ms: int) -> Image:
+def _further_attributes(limits: TokenLimits, cost: Mapping[str, int], now_ms: int) -> Image:
     """Return the attributes of a new bucket that only soft limits, thresholds and windows of first use have."""
     found: Image = {}
-    for name, entry in entries.items():
-        beyond, calendar = cost.get(name, 0) - entry.rule.capacity, entry.rule.calendar
-        if entry.ov and beyond > 0:
-            found[entry.ov] = beyond
-        if entry.al:
-            found[entry.al] = 0
+    for name, limit in limits.items():
+        beyond, calendar = cost.get(name, 0) - limit.rule.capacity, limit.rule.calendar
+        if limit.soft and beyond > 0:
+            found[limit.at.overdrawn] = beyond
+        if limit.announces:
+            found[limit.at.announced] = 0
         if name in cost and calendar is not None and calendar.unit == FIRST_USE:
-            found[entry.ws] = now_ms
+            found[limit.at.window] = now_ms
     return found
 
 
@@ -211,86 +257,96 @@ def index_attributes(level: Level) -> dict[str, str]:
 
 def first_charge(
     level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int, takers: Sequence[Taker] = ()
-) -> Write | None:
-    """Return the write that makes the bucket and takes ``cost`` from it, or None if that is more than it can hold."""
-    entries, slots = level.token_limits, level.slot_limits
+) -> Change | Refusal:
+    """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
+    limits, slots = level.token_limits, level.slot_limits
+    missing = []
     for name, need in cost.items():
-        if name in entries and need + entries[name].least > entries[name].rule.capacity:
-            return None
+        if name in limits and need + limits[name].floor > limits[name].rule.capacity:
+            missing.append(Shortfall(name, is_permanent=True))
         if name in slots and need + slots[name].least_milli > slots[name].rule.capacity:
-            return None
-    return create(level, cost, now_ms, changes, serial, takers)
+            missing.append(Shortfall(name, is_permanent=True))
+    return missing or create(level, cost, now_ms, changes, serial, takers)
 
 
 def charge(
     level: Level,
     image: Image,
-    limits: AnchoredLimits,
+    frame: Frame,
     cost: Mapping[str, int],
     now_ms: int,
     contention: Contention = ALONE,
     changes: int = 1,
     spends_credits: bool = True,
-) -> Write | None:
-    """Return the write that takes tokens from the bucket last seen as ``image``; None if they are not there.
+) -> Change | Refusal:
+    """Return the change that takes tokens from the bucket last seen as ``image``, or what it lacks.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an
-    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.with_taken`.
+    allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", limits.anchor_ms)]
-    put: dict[str, Any] = {}
-    add: dict[str, int] = {}
-    lots = limits.lots if spends_credits and not level.bypassed else _NO_LOTS
+    change, missing = Change({ANCHOR: frame.anchor_ms}), []
+    lots = frame.lots if spends_credits and not level.bypassed else _NO_LOTS
     for name, need in cost.items():
-        if (limit := limits.by_name.get(name)) is None:
+        if (limit := frame.by_name.get(name)) is None:
             continue
-        tokens = image[limit.tk]
-        if name in lots and not suffices(limit, tokens, need, now_ms):
-            if not (drawn := draw_with_credits(limit, tokens, held_lots(image, name, now_ms), need, now_ms, put, add)):
-                return None
-            guards += drawn
-            continue
-        drawing = draw if name not in contention.names else partial(_draw_beside_others, contention.seen_ms)
-        if (guard := drawing(limit, tokens, need, now_ms, put, add)) is None:
-            return None
-        guards.append(guard)
-    if add and now_ms > image[NEWEST]:
-        put[NEWEST] = now_ms
-    if add and level.usage_days:
-        add[CHANGES] = changes
+        (ceiling, *_), anchor_ms, at, amount, period, rest, _, _, floor, soft = limit
+        tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
+        if name in lots and min(ceiling, tokens + made) < need + floor:
+            fits = draw_with_credits(
+                change, at, tokens, held_lots(image, name, now_ms), need, ceiling, made, floor, soft
+            )
+        else:
+            fits = name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention.seen_ms)
+            fits = fits or draw(change, at, tokens, need, ceiling, made, floor, soft)
+        if not fits:
+            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
+        elif need and level.token_limits.watched:
+            change.drawn[name] = Drawn(tokens, made, ceiling, made)
+    if missing:
+        return missing
+    if change.add and now_ms > image[NEWEST]:
+        change.put[NEWEST] = now_ms
+    if change.add and level.usage_days:
+        change.add[CHANGES] = changes
     if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add, contention.seen_ms, contention.lost)
-    if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (limits.lots and not is_expiring(level, image)):
-        expires_ms = NEVER if TTL in image else None
-    elif (expires_ms := now_ms + level.lifetime_ms) <= image.get(TTL, 0) * MILLI:
-        expires_ms = None  # it stays as it is
-    return new_write((level.key, tuple(guards), put, add, (), expires_ms, False, image))
+        pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
+    if level.lifetime_ms or TTL in image:
+        _renew_expiry(change, level, image, frame, now_ms)
+    return change
 
 
-def _draw_beside_others(
-    seen_ms: int, limit: AnchoredLimit, tokens: int, need: int, now_ms: int, put: dict[str, Any], add: dict[str, int]
-) -> tuple[str, str, Any] | None:
-    """Draw as `draw` does; from a full limit as of the last instant at which it was not full, if that suffices."""
-    guard = None
-    if limit.amount and tokens + limit.since(now_ms) >= limit.capacity:
-        lag_ms = min(LAG_MS, refill_ms(limit.capacity, limit.amount, limit.period) // 2)
-        earliest = limit.since(now_ms - lag_ms)
-        if limit.capacity - tokens > earliest or seen_ms < now_ms - lag_ms:
-            since = max(limit.capacity - tokens - 1, earliest)
-            before = limit.crowded(since, now_ms)
-            guard = draw(before, min(tokens, limit.capacity - since - 1), need, now_ms, put, add)
-    return guard or draw(limit, tokens, need, now_ms, put, add)
+def _renew_expiry(change: Change, level: Level, image: Image, frame: Frame, now_ms: int) -> None:
+    """Let a charge put the expiry off, or take it away from a bucket that does not expire."""
+    if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (frame.lots and not is_expiring(level, image)):
+        change.expires_ms = NEVER if TTL in image else None
+    elif (expires_ms := now_ms + level.lifetime_ms) > image.get(TTL, 0) * MILLI:
+        change.expires_ms = expires_ms
+
+
+def _draw_earlier(change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, seen_ms: int) -> bool:
+    """Draw from a full limit as of the last instant at which it was not full; return whether that suffices."""
+    capacity = limit.rule.capacity
+    if not limit.amount or tokens + limit.since(now_ms) < capacity:
+        return False
+    lag_ms = min(LAG_MS, capacity * limit.period // limit.amount // 2)
+    earliest = limit.since(now_ms - lag_ms)
+    if capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
+        return False
+    since = max(capacity - tokens - 1, earliest)
+    below = min(tokens, capacity - since - 1)
+    return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
 
 
 def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
     """Return the limits that were not yet full a moment ago: others are writing them now."""
     found = set()
-    entries = level.token_limits_of(image)
+    limits = level.token_limits_of(image)
     for name in names:
-        entry = entries.get(name)
-        if entry is not None and entry.tk in image:
-            unclipped = image[entry.tk] + between(entry.rule, image[ANCHOR], now_ms - LAG_MS)
-            if unclipped <= entry.rule.capacity:
+        limit = limits.get(name)
+        if limit is not None and limit.at.tokens in image:
+            rule = limit.rule
+            unclipped = image[limit.at.tokens] + rule.produced_between(image[ANCHOR], now_ms - LAG_MS)
+            if unclipped <= rule.capacity:
                 found.add(name)
     return frozenset(found)
 
@@ -299,7 +355,7 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
     """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False
-    counters = ((entry.tc, cost.get(name, 0)) for name, entry in level.token_limits.items())
+    counters = ((limit.at.consumed, cost.get(name, 0)) for name, limit in level.token_limits.items())
     return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
 
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.borders import Scheduled, find_interval, find_scheduled
-from ..core.bucket import FOR_EVER, MILLI, Rule, between
+from ..core.change import Change
 from ..core.errors import ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
-from .algebra import ABSENT, NEVER, TTL, Image, Key, Write, apply_write
+from ..core.production import FOR_EVER, MILLI, Rule
+from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import full_at, latest_instant, required_expiry, stored_names, stored_rule
+from .charging import write_of
 from .keys import bucket_indexes, parse_bucket_pk
-from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, Level, attribute, token_limits_for
+from .level import (
+    ANCHOR,
+    CONFIG_VERSION,
+    CREDITS,
+    MADE,
+    NEWEST,
+    SHARDS,
+    Level,
+    token_fields,
+    token_limits_for,
+)
 from .lots import Lot, lot_attribute, lots_of
-from .parked import PARKED
 from .pressure import moved_counters
-from .reshaping import move_anchor, reshape
+from .reshaping import migrate, move_anchor
 from .slots import concurrency_limits, find_taken, free_slots
 
 if TYPE_CHECKING:
@@ -37,13 +48,9 @@ def add_credit(
     A bucket that does not exist is made without limits: the first charge fills in those in force. Raise
     `ValidationError` where a limit would have too many lots, or a lot too much in it.
     """
-    write = (
-        _make(key, now_ms, serial)
-        if image is None
-        else move_anchor(key, image, parse_bucket_pk(key.pk).shard_id, latest_instant(image, 0), now_ms)
-    )
-    kept = [lot for lot in lots_of(image or {}) if lot.attr not in write.remove]
-    put, add, remove, guards = dict(write.put), dict(write.add), write.remove, write.guards
+    change = _make(key, now_ms, serial) if image is None else _move(key, image, latest_instant(image, 0), now_ms)
+    put, add = change.put, change.add
+    kept = [lot for lot in lots_of(image or {}) if lot.attr not in change.remove]
     known = {lot.attr for lot in kept}
     for name, milli in amounts.items():
         attr = lot_attribute(name, expires_ms)
@@ -55,20 +62,27 @@ def add_credit(
             add[attr] = milli
             continue
         spent = _find_room(name, kept, image or {})
-        put[attr], remove = milli, (*remove, *spent)
-        guards = (*guards, *((empty, "=", 0) for empty in spent))  # else somebody has given back to it
+        put[attr] = milli
+        change.remove += spent
+        change.equals |= dict.fromkeys(spent, 0)  # else another client has given back to it
         kept = [lot for lot in kept if lot.attr not in spent] + [Lot(name, expires_ms, attr)]
     put[CREDITS] = len(kept)
     # A lot that the bucket's newest instant has passed, but not yet the clock of this client, is dropped and put again.
-    remove = tuple(attr for attr in remove if attr != CREDITS and attr not in put)
-    write = write._replace(guards=guards, put=put, add=add, remove=remove)
-    return write._replace(expires_at_ms=_expiry(image, write))
+    change.remove = [attr for attr in change.remove if attr != CREDITS and attr not in put]
+    change.expires_ms = _expiry(image, write_of(change, key, image))
+    return write_of(change, key, image)
 
 
-def _make(key: Key, now_ms: int, serial: int) -> Write:
-    """Return the write that makes a bucket without limits; ``serial`` tells it from others of this millisecond."""
+def _move(key: Key, image: Image, at_ms: int, now_ms: int) -> Change:
+    """Return the change that moves a record to a new anchor as of ``at_ms``."""
+    return move_anchor(image, parse_bucket_pk(key.pk).shard_id, at_ms, now_ms)
+
+
+def _make(key: Key, now_ms: int, serial: int) -> Change:
+    """Return the change that makes a bucket without limits; ``serial`` tells it from others of this millisecond."""
     whose = parse_bucket_pk(key.pk)
-    put = {
+    change = Change(absent=True)
+    change.put = {
         **bucket_indexes(whose),
         "entity_id": whose.entity_id,
         "resource": whose.resource,
@@ -79,7 +93,7 @@ def _make(key: Key, now_ms: int, serial: int) -> Write:
         MADE: now_ms * MILLI + serial,
         CONFIG_VERSION: 0,
     }
-    return Write(key, (ABSENT,), put)
+    return change
 
 
 def _find_room(name: str, kept: Collection[Lot], image: Image) -> tuple[str, ...]:
@@ -127,10 +141,11 @@ def prepare_filling(key: Key, image: Image, limits: Iterable[Limit], now_ms: int
     level = level._replace(
         cascade=bool(image.get("cascade")), parent_id=image.get("parent_id"), scheduled=find_scheduled(known, None)
     )
-    write = reshape(level, image, {}, now_ms)
-    assert write is not None  # nothing always fits
-    write = write._replace(add={**write.add, **moved_counters(image, write.put[ANCHOR])})
-    return write._replace(expires_at_ms=required_expiry(apply_write(image, write) or image))
+    change = migrate(level, image, {}, now_ms)
+    assert isinstance(change, Change)  # nothing always fits
+    change.add |= moved_counters(image, change.put[ANCHOR])
+    change.expires_ms = required_expiry(apply_write(image, write_of(change, key, image)) or image)
+    return write_of(change, key, image)
 
 
 def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int) -> tuple[Write, dict[str, int]]:
@@ -142,30 +157,29 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
     has to be moved to the limits in force before that (`prepare_filling`).
     """
     shard = parse_bucket_pk(key.pk).shard_id
-    write = move_anchor(key, image, shard, now_ms, now_ms)
+    change = _move(key, image, now_ms, now_ms)
     now_ms = latest_instant(image, now_ms)
-    put, add, guards = dict(write.put), dict(write.add), list(write.guards)
+    put, anchor = change.put, change.put[ANCHOR]
     if limits is None:
         put[MADE] = max(now_ms * MILLI, put[MADE] + 1)
     gains = {}
     for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
-        rule = stored_rule(image, name, shard)
+        rule, at = stored_rule(image, name, shard), token_fields(name)
         if rule is None or (limits is not None and name not in limits):
             continue
-        tk, al = (attribute(name, field) for field in ("tk", "al"))
-        add.pop(tk, None)
-        put[tk] = rule.capacity - between(rule, put[ANCHOR], now_ms)
-        gains[name] = max(0, rule.capacity - image[tk] - between(rule, image[ANCHOR], now_ms))
-        if al in image:
-            put[al] = 0
+        change.add.pop(at.tokens, None)
+        put[at.tokens] = rule.capacity - rule.produced_between(anchor, now_ms)
+        gains[name] = max(0, rule.capacity - image[at.tokens] - rule.produced_between(image[ANCHOR], now_ms))
+        if at.announced in image:
+            put[at.announced] = 0
     slotted = _find_slotted(image, limits)
     taken = find_taken(image, now_ms)
     freed = free_slots(image, slotted)
     gains |= {name: len(taken.get(name, ())) * MILLI for name in slotted}
-    guards += freed.guards
-    parked = tuple([attr for name in slotted if (attr := attribute(name, PARKED)) in image])
-    remove = (*write.remove, *freed.remove, *parked)
-    return write._replace(put=put, add=add, guards=tuple(guards), remove=remove), gains
+    change.equals |= {attr: value for attr, _, value in freed.guards}
+    parked = [attr for name in slotted if (attr := token_fields(name).parked) in image]
+    change.remove += [*freed.remove, *parked]
+    return write_of(change, key, image), gains
 
 
 def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | None) -> Write | None:

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.alerts import Marks
-from ..core.bucket import Rule
-from ..core.draw import SOFT
 from ..core.names import FIRST_USE
+from ..core.production import Rule
 from ..core.slots import SlotLimit
+from ..core.tokens import SOFT, TokenFields, TokenLimit
 from . import keys
 
 if TYPE_CHECKING:
@@ -43,39 +43,6 @@ MIGRATED_FROM = "migrated_from"
 """The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 
 
-class TokenLimit(NamedTuple):
-    """A rate or a quota of a level: its rule, its attribute names, and the whole rule as it is stored.
-
-    ``ca`` names the attribute that only a quota has, ``ws`` that of one whose window begins with its first use.
-    ``least`` is what a draw has to leave. ``ov`` names the count of what was overdrawn; "" for a limit that can refuse.
-    ``marks`` are the thresholds that are watched, ``al`` of a quota says which of them were crossed; "" for others.
-    """
-
-    rule: Rule
-    tk: str
-    tc: str
-    ca: str
-    ws: str
-    shape: tuple[tuple[str, int | str], ...]
-    least: int = 0
-    ov: str = ""
-    marks: Marks | None = None
-    al: str = ""
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """The attributes that a limit of this kind does not have."""
-        calendar = self.rule.calendar
-        if calendar is None:
-            return self.ca, self.ws
-        return () if calendar.unit == FIRST_USE else (self.ws,)
-
-    def begin(self, start_ms: int | None) -> TokenLimit:
-        """Return the limit as a bucket has it whose window has begun with its first use at ``start_ms``."""
-        calendar = self.rule.calendar
-        return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
-
-
 class TokenLimits(dict[str, TokenLimit]):
     """The rates and quotas of a level, by name.
 
@@ -87,7 +54,7 @@ class TokenLimits(dict[str, TokenLimit]):
 
     def __init__(self, entries: Mapping[str, TokenLimit]) -> None:
         super().__init__(entries)
-        self.soft = any(entry.ov for entry in entries.values())
+        self.soft = any(entry.soft for entry in entries.values())
         self.watched = any(entry.marks is not None for entry in entries.values())
         calendars = [entry.rule.calendar for entry in entries.values()]
         self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
@@ -162,7 +129,7 @@ class Level(NamedTuple):
             entries = _shares(self.limits, self.priority, self.bypassed, self.shard, count)
         if not entries.first_use:
             return entries
-        return TokenLimits({name: entry.begin(image.get(entry.ws)) for name, entry in entries.items()})
+        return TokenLimits({name: entry.begin(image.get(entry.at.window)) for name, entry in entries.items()})
 
     def capacities(self) -> dict[str, int]:
         """Return by limit what the whole bucket can hold, in thousandths of tokens and slots."""
@@ -171,7 +138,7 @@ class Level(NamedTuple):
 
     def overdrafts(self) -> dict[str, str]:
         """Return by limit that never refuses the attribute that counts what was taken beyond it."""
-        found = {name: entry.ov for name, entry in self.token_limits.items() if entry.ov}
+        found = {name: entry.at.overdrawn for name, entry in self.token_limits.items() if entry.soft}
         return found | {name: attribute(name, "ov") for name, limit in self.slot_limits.items() if limit.soft}
 
     @property
@@ -182,7 +149,7 @@ class Level(NamedTuple):
     def least(self, image: Image | None = None) -> dict[str, int]:
         """Return by limit what a request has to leave of the whole bucket, or of the share that ``image`` is."""
         tokens = self.token_limits if image is None else self.token_limits_of(image)
-        least = {name: entry.least for name, entry in tokens.items()}
+        least = {name: entry.floor for name, entry in tokens.items()}
         return least | {name: limit.least_milli for name, limit in self.slot_limits_of(image).items()}
 
     def slot_limits_of(self, image: Image | None) -> Mapping[str, SlotLimit]:
@@ -191,9 +158,6 @@ class Level(NamedTuple):
         if count == 1 or not self.slot_limits:
             return self.slot_limits
         return {name: limit.share(self.shard, count) for name, limit in self.slot_limits.items()}
-
-
-_FIELDS = ("tk", "tc", "ca", "ws", "cp", "ra", "rp")
 
 
 @lru_cache(maxsize=1024)
@@ -209,23 +173,33 @@ def attribute(limit_name: str, field: str) -> str:
     return f"{LIMIT_PREFIX}{limit_name}_{field}"
 
 
+_TOKEN_FIELDS = ("tk", "tc", "ov", "ua", "al", "cp", "ra", "rp", "ca", "ws", "pt")
+
+
+@lru_cache(maxsize=2**12)
+def token_fields(limit_name: str) -> TokenFields:
+    """Return the attributes of a rate or a quota."""
+    return TokenFields(*[attribute(limit_name, field) for field in _TOKEN_FIELDS])
+
+
+def stated_rule(at: TokenFields, whole: Rule) -> dict[str, int | str]:
+    """Return the attributes by which a record states the rule of a whole bucket."""
+    capacity, amount, period, _, calendar = whole
+    found: dict[str, int | str] = {at.capacity: capacity, at.amount: amount, at.period: period}
+    return found if calendar is None else {**found, at.calendar: calendar.text}
+
+
 @lru_cache(maxsize=1024)
 def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> TokenLimits:
     """Return the rates and quotas of some limits by name: one object for all levels that have the same."""
     entries: dict[str, TokenLimit] = {}
     for limit in limits:
-        if limit.is_concurrency:
-            continue
-        rule = Rule.of(limit)
-        tk, tc, ca, ws, *numbers = (attribute(limit.name, field) for field in _FIELDS)
-        shape: list[tuple[str, int | str]] = list(zip(numbers, rule[:3], strict=True))
-        if rule.calendar is not None:
-            shape.append((ca, rule.calendar.text))
-        least = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-        ov = attribute(limit.name, "ov") if least == SOFT else ""
-        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
-        al = attribute(limit.name, "al") if limit.alerts and rule.calendar is not None else ""
-        entries[limit.name] = TokenLimit(rule, tk, tc, ca, ws, tuple(shape), least, ov, marks, al)
+        if not limit.is_concurrency:
+            rule = Rule.of(limit)
+            floor = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
+            marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
+            at = token_fields(limit.name)
+            entries[limit.name] = TokenLimit(at, rule, stated_rule(at, rule), floor, marks)
     return TokenLimits(entries)
 
 
@@ -245,9 +219,8 @@ def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, sha
             continue
         entry = token_limits_for(limits, priority, bypassed)[limit.name]
         rule = entry.rule.share(shard, count)
-        least = entry.least if entry.least <= 0 else (entry.least + shard) // count
+        floor = entry.floor if entry.floor <= 0 else (entry.floor + shard) // count
         # Of a split bucket the first shard is watched, for all of them.
         marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
-        al = entry.al if shard == 0 else ""
-        shares[limit.name] = entry._replace(rule=rule, least=least, marks=marks, al=al)
+        shares[limit.name] = entry._replace(rule=rule, floor=floor, marks=marks)
     return TokenLimits(shares)

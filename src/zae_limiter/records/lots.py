@@ -12,13 +12,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import FOR_EVER
+from ..core.production import FOR_EVER
 from .level import CREDITS, LOT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
     from .algebra import Image
 
 _NEVER = "never"
@@ -77,7 +77,7 @@ def held_lots(image: Image, limit_name: str, now_ms: int) -> list[tuple[str, int
 
 
 def credits_by_limit(image: Image) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return by limit when its lots expire and what they hold, as a `ShardBalance` has them."""
+    """Return by limit when its lots expire and what they hold, as `Tokens` have them."""
     groups = group_lots(image).items()
     return {name: tuple([(lot.expires_ms, image[lot.attr]) for lot in lots]) for name, lots in groups}
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.bucket import Rule, ShardBalance, between
+from ..core.production import Rule
+from ..core.tokens import Tokens
 from ..core.validation import MissingCronsim, ValidationError
 from .level import ANCHOR, SHARDS, attribute, parse_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..core.change import Change
     from .algebra import Image
     from .level import Level
-    from .slots import SlotChanges
 
 PARKED = "pt"
 _FIELDS = ("cp", "ra", "rp", "ws", "ca")
@@ -27,7 +28,7 @@ _FIELDS = ("cp", "ra", "rp", "ws", "ca")
 class ParkedTokens(NamedTuple):
     """The balance of a record that was one of ``shards``."""
 
-    balance: ShardBalance
+    balance: Tokens
     shards: int
 
     @classmethod
@@ -39,7 +40,7 @@ class ParkedTokens(NamedTuple):
             raise ValueError(text)
         windows = parse_calendar(calendar).begin(int(start) if start else None) if calendar else None
         rule = Rule(capacity, amount, period, 0, windows).share(shard, shards)
-        return cls(ShardBalance(rule, tokens, anchor_ms), shards)
+        return cls(Tokens(rule, tokens, anchor_ms), shards)
 
 
 def is_parked(value: object) -> bool:
@@ -52,25 +53,23 @@ def is_parked(value: object) -> bool:
         return True
 
 
-def park(level: Level, image: Image, changes: SlotChanges) -> SlotChanges:
-    """Return changes that also keep the tokens of limits that count slots from now on."""
-    guards, put = list(changes.guards), dict(changes.put)
+def park(level: Level, image: Image, change: Change) -> None:
+    """Let a change also keep the tokens of limits that count slots from now on."""
     for name in level.slot_limits:
         tk = attribute(name, "tk")
         if tk in image:
             numbers = (image[tk], image[ANCHOR], level.shard, image.get(SHARDS, 1))
             shape = (image.get(attribute(name, field), "") for field in _FIELDS)
-            guards.append((tk, "=", image[tk]))
-            put[attribute(name, PARKED)] = ",".join(map(str, (*numbers, *shape)))
-    return changes._replace(guards=tuple(guards), put=put)
+            change.equals[tk] = image[tk]
+            change.put[attribute(name, PARKED)] = ",".join(map(str, (*numbers, *shape)))
 
 
 def settle_parked(text: str, amount: int, now_ms: int) -> str:
     """Return parked tokens after a settlement: less by ``amount`` as of now, or more if it is negative."""
     balance = ParkedTokens.parse(text).balance
     if amount > 0:
-        at_ms = max(now_ms, balance.anchor)
-        amount += balance.tokens + between(balance.rule, balance.anchor, at_ms) - balance.level(at_ms)
+        at_ms = max(now_ms, balance.anchor_ms)
+        amount += balance.tokens + balance.rule.produced_between(balance.anchor_ms, at_ms) - balance.level(at_ms)
     _, _, rest = text.partition(",")
     return f"{balance.tokens - amount},{rest}"
 
@@ -85,7 +84,7 @@ def first_level(image: Image | None, tk: str, rule: Rule, now_ms: int) -> int:
         return rule.capacity
     balance, shards = ParkedTokens.parse(text)
     count: int = image.get(SHARDS, 1)
-    return min(rule.capacity, balance.level(max(now_ms, balance.anchor)) * shards // count)
+    return min(rule.capacity, balance.level(max(now_ms, balance.anchor_ms)) * shards // count)
 
 
 def find_parked(image: Image) -> Iterator[ParkedTokens]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.bucket import MILLI, Rule, between, level as level_at
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.production import MILLI, Rule
 from .level import ANCHOR, SHARDS, attribute
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def count(
         return
     if now_ms > image[_FL]:
         put[_FL] = now_ms
-    if image[_TK] + between(rule, image[ANCHOR], seen_ms) >= rule.capacity:
-        put[_TK] = rule.capacity - between(rule, image[ANCHOR], now_ms) - taken
+    if image[_TK] + rule.produced_between(image[ANCHOR], seen_ms) >= rule.capacity:
+        put[_TK] = rule.capacity - rule.produced_between(image[ANCHOR], now_ms) - taken
     else:
         add[_TK] = -taken
     add[_TC] = taken
@@ -70,8 +70,8 @@ def moved_attributes(level: Level, image: Image, now_ms: int, anchor_ms: int) ->
     taken = initial_attributes(level, anchor_ms, WRITE)
     if _TK in image:
         rule = _rule(level)
-        held = level_at(rule, image[_TK], image[ANCHOR], now_ms) - WRITE
-        taken |= {_TK: held - between(rule, anchor_ms, now_ms), _TC: image[_TC] + WRITE}
+        held = rule.level(image[_TK], image[ANCHOR], now_ms) - WRITE
+        taken |= {_TK: held - rule.produced_between(anchor_ms, now_ms), _TC: image[_TC] + WRITE}
     return taken
 
 
@@ -80,7 +80,7 @@ def moved_counters(image: Image, anchor_ms: int) -> dict[str, int]:
     if not {_TK, _TC, _CP, _RA, _RP} <= image.keys():
         return {}
     rule = Rule(image[_CP], image[_RA], image[_RP])
-    return {_TK: between(rule, image[ANCHOR], anchor_ms) - WRITE, _TC: WRITE}
+    return {_TK: rule.produced_between(image[ANCHOR], anchor_ms) - WRITE, _TC: WRITE}
 
 
 def is_high(level: Level, image: Image, now_ms: int) -> bool:
@@ -88,7 +88,7 @@ def is_high(level: Level, image: Image, now_ms: int) -> bool:
     if not level.partition_writes or _TK not in image:
         return False
     rule = _rule(level)
-    return level_at(rule, image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity
+    return rule.level(image[_TK], image[ANCHOR], max(now_ms, image[_FL])) * 2 < rule.capacity
 
 
 def is_sustained(partition_writes: int, first: Image, last: Image) -> bool:

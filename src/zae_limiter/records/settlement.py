@@ -6,26 +6,28 @@ a level above the capacity is cut, as always. Debt lowers the level by exactly w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.bucket import MILLI, Rule, level as level_at
-from ..core.credit import sum_up
-from ..core.draw import AnchoredLimit, owe
+from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
+from ..core.credits import sum_up
+from ..core.production import MILLI
+from ..core.tokens import owe
 from . import pressure
-from .algebra import MISSING_OR_AT_MOST, NEVER, TTL, Image, Write
+from .algebra import NEVER, TTL, Image
 from .bucket import latest_instant, stored_rule, whole_rule
 from .charging import create, is_expiring
-from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute
+from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute, token_fields
 from .lots import parse_lot
-from .parked import PARKED, settle_parked
+from .parked import settle_parked
 from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..core.alerts import Alert
-    from ..core.credit import SpentLots
+    from ..core.credits import SpentLots
+    from ..core.production import Rule
+    from .charging import Frame
     from .level import Level
 
 _NOTHING: dict[str, int] = {}
@@ -71,7 +73,7 @@ class Charge(NamedTuple):
     def returned_overdraft(self, delta: Mapping[str, int]) -> dict[str, int]:
         """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
         off = {name: max(delta.get(name, 0), -amount) for name, amount in self.overdrawn.items()}
-        return {attribute(name, "ov"): amount for name, amount in off.items() if amount < 0}
+        return {token_fields(name).overdrawn: amount for name, amount in off.items() if amount < 0}
 
 
 def _find_overdrawn(
@@ -85,19 +87,12 @@ def _find_overdrawn(
     """Return by soft limit how far a charge went beyond it, with the arguments of `Charge.of`."""
     found = {}
     for name, entry in level.token_limits.items():
-        rule = stored_rule(image, name, level.shard) if entry.ov else None
+        rule = stored_rule(image, name, level.shard) if entry.soft else None
         if rule is not None:
-            held = level_at(rule, image[entry.tk] + on_top.get(name, 0), image[ANCHOR], now_ms)
+            held = rule.level(image[entry.at.tokens] + on_top.get(name, 0), image[ANCHOR], now_ms)
             taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
             found[name] = max(0, min(taken - back, -held) + back)
     return found
-
-
-class SettlementWrite(NamedTuple):
-    """The write that settles a charge, and the alert thresholds that it crosses."""
-
-    write: Write
-    alerts: tuple[Alert, ...] = ()
 
 
 def settle(
@@ -109,151 +104,145 @@ def settle(
     changes: int = 1,
     lots: SpentLots = (),
     unused: Sequence[UnusedAdvance] = (),
-) -> SettlementWrite:
-    """Return the write that adds ``delta`` to the consumption of a charge: owed if positive, given back if negative.
-
-    If the bucket does not have a limit, only its consumption is counted. ``changes`` is the number of usage events
-    that the settlement counts for, negative if it undoes grants that were never handed out. ``lots`` is the part of the
-    give-back that returns to credits, ``unused`` the part that was prefetched and never granted. Slots are freed by
-    `slots.with_freed`.
-    """
-    draft = SettlementDraft(level, image, charge, now_ms)
-    credit = draft.return_lots(lots) if lots else _NOTHING
-    if charge.overdrawn:
-        draft.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
-    for name, amount in delta.items():
-        rule = stored_rule(image, name, level.shard)
-        if rule is None:
-            draft.count_unknown(name, amount)
-            continue
-        draft.add[attribute(name, "tc")] = amount
-        back = -amount - credit.get(name, 0)
-        if amount > 0:
-            draft.owe(name, rule, amount)
-        elif back > 0:
-            draft.give_back(name, rule, back, [each for each in unused if each.limit_name == name])
-    if level.usage_days and HOUR_END in image and draft.add:
-        draft.add[CHANGES] = changes
-    if level.partition_writes:
-        pressure.count(level, image, now_ms, draft.put, draft.add)
-    return SettlementWrite(draft.finish(now_ms))
-
-
-class SettlementDraft:
-    """A settlement under construction, limit by limit.
+    frames: Frame | None = None,
+) -> Change:
+    """Return the change that adds ``delta`` to the consumption of a charge: owed if positive, else given back.
 
     It is guarded by the anchor and by ``made``: the bucket must still be the one that was seen, under the same limits
-    and in as many shards.
+    and in as many shards. If the bucket does not have a limit, only its consumption is counted. ``changes`` is the
+    number of usage events that the settlement counts for, negative if it undoes grants that were never handed out.
+    ``lots`` is the part of the give-back that returns to credits, ``unused`` the part that was prefetched and never
+    granted. ``frames`` are the limits in force, if the bucket is kept under these. Slots are freed by
+    `slots.note_freed`.
     """
+    change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
+    instant_ms = max(latest_instant(image, now_ms), charge.instant_ms)
+    is_same_bucket, credit = image.get(MADE, 0) == charge.made, sum_up(lots) if lots else _NOTHING
+    for _, attr, amount in lots if is_same_bucket else ():
+        if attr in image and parse_lot(attr).expires_ms > instant_ms:
+            change.add[attr] = amount
+    if charge.overdrawn:
+        change.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
+    owes = False
+    for name, amount in delta.items():
+        at, frame = token_fields(name), None if frames is None else frames.by_name.get(name)
+        rule = stored_rule(image, name, level.shard) if frame is None else frame.rule
+        if rule is None:
+            _count_unknown(change, level, image, name, amount, instant_ms, is_same_bucket)
+            continue
+        change.add[at.consumed] = amount
+        back = -amount - credit.get(name, 0)
+        if amount > 0:
+            owes = True
+            _owe(change, level, image, name, rule, amount, instant_ms)
+        elif back <= 0 or not is_same_bucket:
+            continue
+        elif rule.calendar is None or _is_same_window(change, image, name, charge, instant_ms):
+            back = _value(change, image, name, rule, back, unused, instant_ms) if unused else back
+            if back:
+                change.add[at.tokens] = back
+    if level.usage_days and HOUR_END in image and change.add:
+        change.add[CHANGES] = changes
+    if level.partition_writes:
+        pressure.count(level, image, now_ms, change.put, change.add)
+    if level.lifetime_ms or owes:
+        _set_expiry(change, level, image, now_ms, owes=owes)
+    else:
+        change.expires_ms = NEVER if TTL in image else None
+    return change
 
-    def __init__(self, level: Level, image: Image, charge: Charge, now_ms: int) -> None:
-        self._level = level
-        self._image = image
-        self._charge = charge
-        self._instant_ms = max(latest_instant(image, now_ms), charge.instant_ms)
-        self._is_same_bucket = image.get(MADE, 0) == charge.made
-        self._owes = False
-        self.guards: list[tuple[str, str, Any]] = [(attr, "=", image[attr]) for attr in (ANCHOR, MADE) if attr in image]
-        self.put: dict[str, Any] = {}
-        self.add: dict[str, int] = {}
 
-    def return_lots(self, lots: SpentLots) -> dict[str, int]:
-        """Give back to lots what was taken from them, unless they have expired or are gone; return that by limit."""
-        for _, attr, amount in lots:
-            if self._is_same_bucket and attr in self._image and parse_lot(attr).expires_ms > self._instant_ms:
-                self.add[attr] = amount
-        return sum_up(lots)
+def _count_unknown(
+    change: Change, level: Level, image: Image, name: str, amount: int, instant_ms: int, is_same_bucket: bool
+) -> None:
+    """Count the consumption of a limit that the bucket does not have.
 
-    def count_unknown(self, name: str, amount: int) -> None:
-        """Count the consumption of a limit that the bucket does not have.
+    If it is a concurrency limit now, settle the tokens that it will have when it counts tokens again.
+    """
+    if attribute(name, "tl") not in image:
+        limit = level.token_limits[name]
+        change.put |= {limit.at.tokens: limit.rule.capacity, **limit.stated}
+        change.add[limit.at.consumed] = amount
+        return
+    parked = token_fields(name).parked
+    if parked in image and (amount > 0 or is_same_bucket):
+        change.equals[parked] = image[parked]
+        change.put[parked] = settle_parked(image[parked], amount, instant_ms)
 
-        If it is a concurrency limit now, settle the tokens that it will have when it counts tokens again.
-        """
-        parked = attribute(name, PARKED)
-        if attribute(name, "tl") not in self._image:
-            entry = self._level.token_limits[name]
-            self.put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
-            self.add[entry.tc] = amount
-        elif parked in self._image and (amount > 0 or self._is_same_bucket):
-            text = self._image[parked]
-            self.guards.append((parked, "=", text))
-            self.put[parked] = settle_parked(text, amount, self._instant_ms)
 
-    def owe(self, name: str, rule: Rule, amount: int) -> None:
-        """Lower the level of a limit by ``amount``, below zero if need be.
+def _owe(change: Change, level: Level, image: Image, name: str, rule: Rule, amount: int, instant_ms: int) -> None:
+    """Lower the level of a limit by ``amount``, below zero if need be.
 
-        It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
-        """
-        self._owes = True
-        if self._instant_ms > self._image.get(NEWEST, self._instant_ms):
-            self.put[NEWEST] = self._instant_ms
-        tk, tc = attribute(name, "tk"), attribute(name, "tc")
-        ov = self._level.token_limits[name].ov if name in self._level.token_limits else ""
-        limit = AnchoredLimit.of(rule, self._image[ANCHOR], (tk, tc), 0, self._instant_ms, ov)
-        self.guards.append(owe(limit, self._image[tk], amount, self._instant_ms, self.put, self.add))
+    It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
+    """
+    if instant_ms > image.get(NEWEST, instant_ms):
+        change.put[NEWEST] = instant_ms
+    at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
+    limit = level.token_limits_of(image).get(name)
+    owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
+    if limit is not None and limit.marks is not None and limit.rule == rule:
+        change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
 
-    def give_back(self, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance]) -> None:
-        """Add ``amount`` to the tokens of a limit if they were taken from this bucket and, for a quota, this window.
 
-        ``unused`` is the part of it that was prefetched and never granted, which may be worth less.
-        """
-        if not self._is_same_bucket or not self._is_same_window(name):
-            return
-        if unused:
-            ua, anchor_ms = attribute(name, "ua"), self._image[ANCHOR]
-            worth, most_returned = value_unused(unused, self._image.get(ua, 0), rule, anchor_ms, self._instant_ms)
-            amount = max(0, amount + worth - sum(each.amount for each in unused))
-            if worth:
-                self.add[ua] = worth
-                self.guards.append((ua, MISSING_OR_AT_MOST, most_returned))
-        if amount:
-            self.add[attribute(name, "tk")] = amount
+def _value(
+    change: Change, image: Image, name: str, rule: Rule, back: int, unused: Sequence[UnusedAdvance], instant_ms: int
+) -> int:
+    """Return what a give-back is worth of which a part was prefetched and never granted."""
+    mine = [each for each in unused if each.limit_name == name]
+    if not mine:
+        return back
+    at = token_fields(name)
+    worth, most_returned = value_unused(mine, image.get(at.returned, 0), rule, image[ANCHOR], instant_ms)
+    if worth:
+        change.add[at.returned] = worth
+        change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
+    return max(0, back + worth - sum(each.amount for each in mine))
 
-    def _is_same_window(self, name: str) -> bool:
-        """Return whether the tokens of the charge still count, and add the guard that keeps it so.
 
-        The tokens of a quota without rollover count only in the window in which they were taken.
-        """
-        whole = whole_rule(self._image, name)
-        if whole is None or whole.calendar is None or whole.capacity > whole.amount:
-            return True
-        number = whole.calendar.index(self._instant_ms)
-        if self._charge.instant_ms < whole.calendar.start(number):
-            return False
-        if NEWEST in self._image:
-            self.guards.append((NEWEST, "<", whole.calendar.start(number + 1)))
+def _is_same_window(change: Change, image: Image, name: str, charge: Charge, instant_ms: int) -> bool:
+    """Return whether the tokens of a charge still count, and add the guard that keeps it so.
+
+    The tokens of a quota without rollover count only in the window in which they were taken.
+    """
+    whole = whole_rule(image, name)
+    if whole is None or whole.calendar is None or whole.capacity > whole.amount:
         return True
-
-    def finish(self, now_ms: int) -> Write:
-        """Return the write, with an expiry not before the bucket has repaid what it owes."""
-        level, image = self._level, self._image
-        write = Write(level.key, tuple(self.guards), self.put, self.add, (), now_ms + level.lifetime_ms, seen=image)
-        if self._owes:
-            write = keep_in_debt(level, image, write)
-        elif not is_expiring(level, image):
-            return write._replace(expires_at_ms=NEVER if TTL in image else None)
-        if write.expires_at_ms and write.expires_at_ms <= image.get(TTL, 0) * MILLI:
-            write = write._replace(expires_at_ms=None)  # it stays as it is
-        return write
+    number = whole.calendar.index(instant_ms)
+    if charge.instant_ms < whole.calendar.start(number):
+        return False
+    if NEWEST in image:
+        change.bound(NEWEST, high=whole.calendar.start(number + 1) - 1)
+    return True
 
 
-def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Write:
-    """Return the write that recreates a bucket, under the limits in force now, to settle a charge to the old one.
+def _set_expiry(change: Change, level: Level, image: Image, now_ms: int, *, owes: bool) -> None:
+    """Let a settlement put the expiry off, not before the bucket has repaid what it owes."""
+    change.expires_ms = now_ms + level.lifetime_ms
+    if owes:
+        keep_in_debt(level, image, change)
+    elif not is_expiring(level, image):
+        change.expires_ms = NEVER if TTL in image else None
+        return
+    if change.expires_ms and change.expires_ms <= image.get(TTL, 0) * MILLI:
+        change.expires_ms = None  # it stays as it is
+
+
+def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Change:
+    """Return the change that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 
     It owes everything used beyond the charge. Consumption of limits that are gone is counted as well.
     """
     owed = {name: delta[name] for name in level.token_limits if delta.get(name, 0) > 0}
-    write = create(level, owed, now_ms, serial=serial)
-    put = dict(write.put)
+    change = create(level, owed, now_ms, serial=serial)
     for name, amount in delta.items():
-        entry = level.token_limits.get(name) or charged.token_limits[name]
+        limit = level.token_limits.get(name) or charged.token_limits[name]
         if name not in level.token_limits:
-            put |= {entry.tk: entry.rule.capacity, **dict(entry.shape)}
-        put[entry.tc] = amount
-    put |= charge.returned_overdraft(delta)
+            change.put |= {limit.at.tokens: limit.rule.capacity, **limit.stated}
+        change.put[limit.at.consumed] = amount
+    change.put |= charge.returned_overdraft(delta)
     if level.usage_days:
-        put[CHANGES] = 1
-    return write._replace(put=put)
+        change.put[CHANGES] = 1
+    return change
 
 
 def is_split(level: Level, image: Image) -> bool:

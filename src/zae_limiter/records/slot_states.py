@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI, SlotBalance
+from ..core.balances import SlotBalance
 from ..core.limit import Limit
+from ..core.production import MILLI
 from ..core.slots import SlotLimit
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
@@ -37,7 +38,8 @@ def slot_balances(shards: Iterable[tuple[Key, Image]], name: str, now_ms: int) -
         stated = _stated_limit(image, name)
         if stated is not None:
             share = stated.share(parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1))
-            balances.append(SlotBalance(share.rule, SlotTable.parse(image).shorten(image, now_ms).of(name)))
+            table = SlotTable.parse(image).shorten(image, now_ms)
+            balances.append(SlotBalance(share.rule, table.of(name), now_ms))
     return balances
 
 

@@ -35,22 +35,28 @@ def parse_fence(fence: str) -> tuple[int, int, str]:
 
 
 @lru_cache(maxsize=2**12)
-def find_ttl(fence: str) -> int:
-    """Return the time to live of a slot in ms; one of an earlier version does not say, and has any.
+def find_ttl(fence: str) -> int | None:
+    """Return the time to live of a slot in ms, and of one of an earlier version, which does not say, more than any has.
 
-    Raise ValueError if it is not a fence.
+    None if it is not a fence.
     """
-    if parse_fence(fence)[0] < 0:
-        raise ValueError(fence)
-    _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
-    return int(ttl, 16) if known else _FAR
+    try:
+        if parse_fence(fence)[0] < 0:
+            return None
+        _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
+        return int(ttl, 16) if known else _FAR
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=2**16)
 def parse_attribute(attr: str) -> tuple[str, int]:
-    """Return the limit and the number of a slot by the attribute of its instant; raise ValueError if it is not one."""
+    """Return the limit and the number of a slot by the attribute of its instant; the number is -1 if it has none."""
     limit_name, _, number = attr[len(UNTIL_PREFIX) :].rpartition("_")
-    return limit_name, int(number)
+    try:
+        return limit_name, int(number)
+    except ValueError:
+        return limit_name, -1
 
 
 def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
@@ -81,24 +87,24 @@ class SlotTable:
         if image is None or SLOTS not in image:
             return NO_TABLE
         limits: dict[str, dict[int, int]] = {}
-        attrs, wrong, ahead_ms = [], [], -_FAR
+        attrs, wrong, fenceless, ahead_ms = [], [], [], -_FAR
         for attr, value in image.items():
-            if not attr.startswith(ROWS):
-                attrs.append(attr)
-                continue
-            try:
-                if attr.startswith(UNTIL_PREFIX):
-                    limit_name, number = parse_attribute(attr)
-                    if type(value) is not int or not 0 <= value < _FAR or number < 0:
-                        raise ValueError(value)
-                    ahead_ms = max(ahead_ms, value - 2 * find_ttl(image[FENCE_PREFIX + attr[2:]]))
-                    limits.setdefault(limit_name, {})[number] = value
+            if attr.startswith(UNTIL_PREFIX):
+                limit_name, number = parse_attribute(attr)
+                fence = image.get(fence_attr := FENCE_PREFIX + attr[2:])
+                if fence_attr not in image:
+                    fenceless.append(f"{fence_attr}=None")
+                if type(value) is not int or not 0 <= value < _FAR or number < 0:
+                    wrong.append(f"{attr}={value!r}")
                 else:
-                    find_ttl(value)
-            except (KeyError, ValueError, TypeError, AttributeError):
+                    limits.setdefault(limit_name, {})[number] = value
+                    ahead_ms = max(ahead_ms, value - 2 * (find_ttl(str(fence)) or 0))
+            elif not attr.startswith(FENCE_PREFIX):
+                attrs.append(attr)
+            elif not isinstance(value, str) or find_ttl(value) is None:
                 wrong.append(f"{attr}={value!r}")
         table = cls({name: Slots(untils) for name, untils in limits.items()}, ahead_ms)
-        table.attrs, table.wrong = tuple(attrs), tuple(wrong)
+        table.attrs, table.wrong = tuple(attrs), (*wrong, *fenceless)
         return table
 
     def follow(self, image: Image, attrs: Iterable[str]) -> SlotTable:
@@ -114,7 +120,7 @@ class SlotTable:
                     gone.append(number)
                 else:
                     put[number] = until_ms
-                    ahead_ms = max(ahead_ms, until_ms - 2 * find_ttl(image[FENCE_PREFIX + attr[2:]]))
+                    ahead_ms = max(ahead_ms, until_ms - 2 * (find_ttl(image[FENCE_PREFIX + attr[2:]]) or 0))
         if not changes:
             return self
         limits = {name: self.of(name).change(put, gone) for name, (put, gone) in changes.items()}
@@ -129,7 +135,7 @@ class SlotTable:
         found: dict[str, int] = {}
         if now_ms < self.ahead_ms:
             for _, _, attr in slot_attributes(image):
-                ttl_ms = find_ttl(image[FENCE_PREFIX + attr[2:]])
+                ttl_ms = find_ttl(image[FENCE_PREFIX + attr[2:]]) or _FAR
                 if image[attr] > now_ms + 2 * ttl_ms:
                     found[attr] = now_ms + ttl_ms
         return found

@@ -24,24 +24,17 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI
+from ..core.change import MISSING_OR_AT_MOST
+from ..core.production import MILLI
 from ..core.slots import SlotOwner, in_shard
-from .algebra import MISSING_OR_AT_MOST, Write
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
-from .slot_table import (
-    FENCE_PREFIX,
-    ROWS,
-    SLOTS,
-    UNTIL_PREFIX,
-    SlotTable,
-    parse_fence,
-    slot_attributes,
-)
+from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, parse_fence, slot_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ..core.slots import SlotLimit, Slots
+    from ..core.change import Change
+    from ..core.slots import SlotLimit
     from .algebra import Guards, Image
     from .level import Level
 
@@ -58,30 +51,27 @@ class PreferredSlots(NamedTuple):
     """Which slots of a bucket a process takes before others, so that processes rarely want the same at the same time.
 
     ``freed`` are slots by limit and number that it has freed lately, the last one at the end; then those that were free
-    ``before`` as well, if that is given: nobody is about to take these again.
+    ``before`` as well, if that is given, of those that ``stated`` has, the bucket as last seen: nobody is about to take
+    these again.
     """
 
     freed: tuple[tuple[str, int], ...] = ()
     before: SlotTable | None = None
+    stated: Image | None = None
 
     def choose(self, limit_name: str, free: list[int], now_ms: int) -> int | None:
         """Return the place of the best one among the numbers that are free; None if there is none of these."""
         for name, number in reversed(self.freed):
-            if name == limit_name and (place := find_place(free, number)) is not None:
+            if name == limit_name and (place := bisect_left(free, number)) < len(free) and free[place] == number:
                 return place
-        if self.before is not None:
-            earlier, places = self.before.of(limit_name), reversed(range(len(free)))
-            return next((place for place in places if not earlier.is_taken(free[place], now_ms)), None)
+        if self.before is not None and self.stated and attribute(limit_name, "tl") in self.stated:
+            earlier = self.before.of(limit_name)
+            end = bisect_left(free, self.stated[attribute(limit_name, "cp")] // MILLI)
+            return next((place for place in reversed(range(end)) if not earlier.is_taken(free[place], now_ms)), None)
         return None
 
 
 NO_PREFERENCE = PreferredSlots()
-
-
-def find_place(free: Sequence[int], number: int) -> int | None:
-    """Return the place of a number among those that are free, which are in ascending order; None if it is not there."""
-    place = bisect_left(free, number)
-    return place if place < len(free) and free[place] == number else None
 
 
 class Taker(NamedTuple):
@@ -114,13 +104,15 @@ class Taker(NamedTuple):
 class TakenSlot:
     """A slot that was taken for a lease.
 
-    ``counted_ms`` is the instant up to which its time is in the usage, ``in_flight`` how many slots of its limit were
-    taken in its bucket right after it was. ``ended`` says that it is not held any more, ``lost`` that this was not by
-    the wish of its holder.
+    ``until_attr`` and ``fence_attr`` are the attributes of its instant and its fence. ``counted_ms`` is the instant up
+    to which its time is in the usage, ``in_flight`` how many slots of its limit were taken in its bucket right after it
+    was. ``ended`` says that it is not held any more, ``lost`` that this was not by the wish of its holder.
     """
 
     limit_name: str
     number: int
+    until_attr: str
+    fence_attr: str
     fence: str
     since_ms: int
     until_ms: int
@@ -131,16 +123,6 @@ class TakenSlot:
     in_flight: int = 0
     ended: bool = False
     lost: bool = False
-
-    @property
-    def until_attr(self) -> str:
-        """The attribute of the instant until which it is taken."""
-        return f"{UNTIL_PREFIX}{self.limit_name}_{self.number}"
-
-    @property
-    def fence_attr(self) -> str:
-        """The attribute of its fence."""
-        return f"{FENCE_PREFIX}{self.limit_name}_{self.number}"
 
     @property
     def last_ms(self) -> int | None:
@@ -168,12 +150,6 @@ class TakenSlot:
     def is_ours(self, image: Image) -> bool:
         """Return whether a bucket still has it as this lease took it."""
         return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
-
-
-def shorten_slots(image: Image, now_ms: int) -> SlotChanges:
-    """Return what shortens slots that were taken before the clock was set back, a bounded number of them."""
-    found = dict(list(SlotTable.parse(image).find_ahead(image, now_ms).items())[:MOST_FREED])
-    return SlotChanges(tuple([(attr, "=", image[attr]) for attr in found]), found, {})
 
 
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
@@ -244,32 +220,6 @@ def free_slots(image: Image, names: Collection[str], fences: Collection[str] | N
     return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
 
 
-class SlotChanges(NamedTuple):
-    """What a write does to slots."""
-
-    guards: Guards
-    put: dict[str, Any]
-    add: dict[str, int]
-    remove: tuple[str, ...] = ()
-
-    def take(self, name: str, number: int, taker: Taker, now_ms: int, ttl_ms: int) -> SlotChanges:
-        """Return the changes with a free slot that is taken besides."""
-        until_attr, fence_attr = f"{UNTIL_PREFIX}{name}_{number}", f"{FENCE_PREFIX}{name}_{number}"
-        put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms, ttl_ms)}
-        return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
-
-    def applied_to(self, write: Write) -> Write:
-        """Return a write to the bucket with these changes besides its own."""
-        whole = SlotChanges(write.guards, {**write.put}, {**write.add}, write.remove).merge(self)
-        return write._replace(guards=whole.guards, put=whole.put, add=whole.add, remove=whole.remove)
-
-    def merge(self, more: SlotChanges) -> SlotChanges:
-        """Return the changes with others besides; what is put is not removed."""
-        put = {**self.put, **more.put}
-        remove = tuple([attr for attr in (*self.remove, *more.remove) if attr not in put])
-        return SlotChanges((*self.guards, *more.guards), put, {**self.add, **more.add}, remove)
-
-
 class FreedSlots(NamedTuple):
     """What a write does to free slots; ``rest`` are the fences of those that further writes have to free."""
 
@@ -279,81 +229,86 @@ class FreedSlots(NamedTuple):
 
 
 def take_slots(
-    level: Level, image: Image | None, slots: SlotTable, takers: Sequence[Taker], now_ms: int
-) -> SlotChanges | None:
-    """Return what takes the slots of those who are served by a write to a bucket last seen as ``image``.
+    level: Level, image: Image | None, table: SlotTable, change: Change, takers: Sequence[Taker], now_ms: int
+) -> bool:
+    """Let a change of a bucket last seen as ``image`` also take slots for ``takers``. Return False if too few.
 
-    None if there are too few. Where a limit was lowered, slots above it that have expired are taken away: a holder that
-    renews one of them too late has lost it, as it was counted as free. A request that has to leave slots for others is
-    guarded by nobody having taken one since.
+    Where a limit was lowered, slots above it that have expired are taken away: a holder that renews one of them too
+    late has lost it, as it was counted as free. A request that has to leave slots for others is guarded by nobody
+    having taken one since.
     """
-    changes = SlotChanges((), {}, {})
     for name, limit in level.slot_limits_of(image).items():
         wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
         if not wanted:
             continue
-        held, total = slots.of(name), sum(count for _, count in wanted)
+        held, total, taken = table.of(name), sum([count for _, count in wanted]), attribute(name, "tn")
         free = held.find_free(limit, now_ms)
         beyond = total - len(free)
         if beyond > 0 and not limit.soft:
-            return None
+            return False
         if beyond > 0:
             free += held.find_beyond(limit, now_ms)
-            changes.add[attribute(name, "ov")] = beyond * MILLI
+            change.add[attribute(name, "ov")] = beyond * MILLI
         for taker, count in wanted:
+            fence = taker.fence(now_ms, limit.ttl_ms)
             for _ in range(min(count, len(free))):
-                changes = changes.take(name, taker.choose(name, free, now_ms), taker, now_ms, limit.ttl_ms)
-        changes.add[attribute(name, "tn")] = total
-        if image is not None:
-            changes = changes.merge(_drop_above(limit, image, held, now_ms))
-            if limit.least and (tn := attribute(name, "tn")) in image:
-                changes = changes._replace(guards=(*changes.guards, (tn, "=", image[tn])))
-    return changes
+                number = taker.choose(name, free, now_ms)
+                until_attr = f"{UNTIL_PREFIX}{name}_{number}"
+                change.guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
+                change.put[until_attr] = now_ms + limit.ttl_ms
+                change.put[f"{FENCE_PREFIX}{name}_{number}"] = fence
+        change.add[taken] = total
+        above = held.find_expired_above(limit, now_ms) if image is not None else ()
+        if image is not None and above:
+            _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
+        if image is not None and limit.least and taken in image:
+            change.equals[taken] = image[taken]
+    if change.remove:
+        change.remove = [attr for attr in change.remove if attr not in change.put]
+    return True
 
 
-def with_taken(
-    level: Level, image: Image, slots: SlotTable, write: Write, takers: Sequence[Taker], now_ms: int, changes: int
-) -> Write | None:
-    """Return a write that takes tokens, also taking slots for the ``takers``; None if there are too few.
+def note_taken(
+    level: Level,
+    image: Image,
+    table: SlotTable,
+    change: Change,
+    takers: Sequence[Taker],
+    now_ms: int,
+    changes: int,
+) -> bool:
+    """Let a change that takes tokens also take slots for the ``takers``. Return False if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
-    taken = take_slots(level, image, slots, takers, now_ms)
-    if taken is None:
-        return None
-    if not write.add and taken.add:
-        taken.put[NEWEST] = max(now_ms, image[NEWEST])
-        taken.add.update({CHANGES: changes} if level.usage_days else {})
-    return taken.applied_to(write)
+    takes_tokens = bool(change.add)
+    if not take_slots(level, image, table, change, takers, now_ms):
+        return False
+    if not takes_tokens and change.add:
+        change.put[NEWEST] = max(now_ms, image[NEWEST])
+        change.add.update({CHANGES: changes} if level.usage_days else {})
+    return True
 
 
-def _drop_above(limit: SlotLimit, image: Image, held: Slots, now_ms: int) -> SlotChanges:
-    """Return what takes away slots that have expired and are above those that can be taken: they count as free."""
-    numbers = held.find_expired_above(limit, now_ms)[:MOST_FREED]
-    return _drop_slots(image, [f"{UNTIL_PREFIX}{limit.name}_{number}" for number in numbers])
-
-
-def note_peaks(image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
-    """Note in what a write puts that more were in flight in the open hour than the bucket says by now.
+def note_peaks(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
+    """Note in a change that more were in flight in the open hour than the bucket says by now.
 
     That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
     seen counts, so the peak is never too high. What is in flight grows only when a slot is taken, and whoever takes one
     sees how many there are then and renews or releases it later, so it is not too low either, unless the process ends
-    or the hour is booked before that. Return the guards by which it never falls.
+    or the hour is booked before that. It never falls.
     """
     if HOUR_END not in image:
-        return ()
+        return
     most = {name: taken.count(now_ms) for name, taken in table.limits.items()}
     for slot in slots:
         if slot.since_ms >= image[HOUR_END] - HOUR_MS:
             most[slot.limit_name] = max(slot.in_flight, most.get(slot.limit_name, 0))
-    guards: list[tuple[str, str, int]] = []
     for name, in_flight in most.items():
         pk = attribute(name, "pk")
         if pk in image and in_flight > image[pk]:
-            put[pk] = in_flight
-            guards.append((pk, "<=", in_flight))
-    return tuple(guards)
+            change.put[pk] = in_flight
+            change.bound(pk, high=in_flight)
 
 
 def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
@@ -362,74 +317,84 @@ def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
     for attr, fence in put.items():
         if attr.startswith(FENCE_PREFIX):
             name, _, number = attr[2:].rpartition("_")
-            limit = level.slot_limits[name]
-            since_ms, until_ms = parse_fence(fence)[0], put[f"{UNTIL_PREFIX}{name}_{number}"]
-            times = (since_ms, until_ms, limit.ttl_ms, limit.max_hold_ms, since_ms)
+            limit, until_attr = level.slot_limits[name], UNTIL_PREFIX + attr[2:]
+            since_ms = parse_fence(fence)[0]
+            times = (since_ms, put[until_attr], limit.ttl_ms, limit.max_hold_ms, since_ms)
             owner = SlotOwner(level.entity_id, level.resource, name)
-            found.append(TakenSlot(name, int(number), fence, *times, owner))
+            found.append(TakenSlot(name, int(number), until_attr, attr, fence, *times, owner))
     return tuple(found)
 
 
 def release_slots(
-    image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True
-) -> SlotChanges:
-    """Return what frees slots in a bucket last seen as ``image``, which may be older than the slots.
+    image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True
+) -> bool:
+    """Let a change free slots in a bucket last seen as ``image``, which may be older than the slots.
 
-    The guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
-    which they were held is usage; not of a grant that is undone.
+    Its guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
+    which they were held is usage; not of a grant that is undone. Return whether any time is.
     """
-    add: dict[str, int] = {}
-    guards: Guards = ()
+    counted = False
     for slot in slots:
         until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
-        guards += ((slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms))
+        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
+        change.remove += slot.until_attr, slot.fence_attr
         if counts:
-            _count_time(image, slot, until_ms, now_ms, add)
-    put: dict[str, int] = {}
-    if slots:
-        guards += note_peaks(image, table, slots, now_ms, put)
-    remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
-    return SlotChanges(guards, put, add, remove)
+            counted = _count_time(image, slot, until_ms, now_ms, change) or counted
+    note_peaks(image, table, change, slots, now_ms)
+    return counted
 
 
-def with_freed(
-    level: Level, image: Image, table: SlotTable, write: Write, slots: Sequence[TakenSlot], now_ms: int, changes: int
-) -> Write:
-    """Return a write that settles tokens, also freeing slots. ``changes`` is what it counts for, as of `settle`."""
-    freed = release_slots(image, table, slots, now_ms, counts=changes > 0)
-    if level.usage_days and HOUR_END in image and freed.add:
-        freed.add[CHANGES] = changes
-    return freed.applied_to(write)
+def note_freed(
+    level: Level,
+    image: Image,
+    table: SlotTable,
+    change: Change,
+    slots: Sequence[TakenSlot],
+    now_ms: int,
+    changes: int,
+) -> None:
+    """Let a change that settles tokens also free slots. ``changes`` is what it counts for, as of `settle`."""
+    counted = release_slots(image, table, change, slots, now_ms, counts=changes > 0)
+    if level.usage_days and HOUR_END in image and counted:
+        change.add[CHANGES] = changes
 
 
-def renew_slots(image: Image, table: SlotTable, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
-    """Return what holds slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
-    add: dict[str, int] = {}
+def renew_slots(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
+    """Let a change hold slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
     for slot in slots:
-        _count_time(image, slot, image[slot.until_attr], now_ms, add)
-    guards = tuple([(attr, "=", image[attr]) for slot in slots for attr in (slot.fence_attr, slot.until_attr)])
-    put = {slot.until_attr: slot.renewed_until(now_ms) for slot in slots}
-    return SlotChanges(guards + note_peaks(image, table, slots, now_ms, put), put, add)
+        until_ms = image[slot.until_attr]
+        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
+        change.put[slot.until_attr] = slot.renewed_until(now_ms)
+        _count_time(image, slot, until_ms, now_ms, change)
+    note_peaks(image, table, change, slots, now_ms)
 
 
-def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: dict[str, int]) -> None:
-    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now.
+def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, change: Change) -> bool:
+    """Add the time for which a slot was held since that was last counted. Return False if its limit counts tokens now.
 
     A renewal whose answer is still to come has counted up to a time to live before the instant that it has written.
     """
-    tc = attribute(slot.limit_name, "tc")
-    if attribute(slot.limit_name, "tl") in image:
-        add[tc] = add.get(tc, 0) + max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    if attribute(slot.limit_name, "tl") not in image:
+        return False
+    tc, held_ms = attribute(slot.limit_name, "tc"), max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    change.add[tc] = change.add.get(tc, 0) + held_ms
+    return True
 
 
-def drop_expired_slots(image: Image, now_ms: int) -> SlotChanges:
-    """Return what takes away slots that nobody holds any more, a bounded number of them."""
-    found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms]
-    return _drop_slots(image, found[:MOST_FREED])
+def drop_expired_slots(image: Image, change: Change, now_ms: int) -> None:
+    """Let a change take away slots that nobody holds any more, a bounded number of them."""
+    _drop_slots(image, change, [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms])
 
 
-def _drop_slots(image: Image, attrs: Sequence[str]) -> SlotChanges:
-    """Return what takes away slots as they are seen in ``image``, by the attributes of their instants."""
-    guards = tuple([(attr, "=", image[attr]) for attr in attrs])
-    remove = tuple([each for attr in attrs for each in (attr, FENCE_PREFIX + attr[2:]) if each in image])
-    return SlotChanges(guards, {}, {}, remove)
+def shorten_slots(image: Image, change: Change, now_ms: int) -> None:
+    """Let a change shorten slots that were taken before the clock was set back, a bounded number of them."""
+    for attr, until_ms in list(SlotTable.parse(image).find_ahead(image, now_ms).items())[:MOST_FREED]:
+        change.equals[attr] = image[attr]
+        change.put[attr] = until_ms
+
+
+def _drop_slots(image: Image, change: Change, attrs: Sequence[str]) -> None:
+    """Let a change take away slots as they are seen in ``image``, by the attributes of their instants."""
+    for attr in attrs[:MOST_FREED]:
+        change.equals[attr] = image[attr]
+        change.remove += [each for each in (attr, FENCE_PREFIX + attr[2:]) if each in image]

@@ -8,16 +8,17 @@ Shards are split one by one: at any moment the shards that exist make up the who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..core.bucket import MILLI
-from ..core.draw import halve
+from ..core.change import Change
 from ..core.names import INFRASTRUCTURE_LIMIT
+from ..core.production import MILLI
+from ..core.tokens import halve
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
-from .charging import identity, index_attributes
-from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, attribute
+from .charging import identity, index_attributes, write_of
+from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, stated_rule, token_fields
 from .slot_moves import move_slots
 from .slots import count_slots
 
@@ -65,22 +66,25 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
     }
     both[MADE] = image.get(MADE, rf * MILLI)
     moved = move_slots(level.at(level.shard, count), sibling, image)
-    guards: list[tuple[str, str, Any]] = [(ANCHOR, "=", rf), (SHARDS, "=", count), *moved.guards]
-    put: dict[str, Any] = dict(both)
-    add: dict[str, int] = {}
+    change = Change()
+    change.equals = {ANCHOR: rf, SHARDS: count, **{attr: value for attr, _, value in moved.guards}}
+    change.put, change.remove, change.expires_ms = dict(both), [*moved.remove], NEVER if TTL in image else None
     born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
     for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
         whole = whole_rule(image, name)
         if whole is None:
             continue
-        tk, tc = (attribute(name, field) for field in ("tk", "tc"))
-        condition, change, gift = halve(whole, level.shard, count, image[tk], rf, now_ms, anchor)
-        guards.append((tk, *condition))
-        (put if condition[0] == ">" else add)[tk] = change
-        born |= {attribute(name, field): value for field, value in zip(("cp", "ra", "rp"), whole, strict=False)}
-        born |= {attr: image[attr] for field in ("ca", "ws") if (attr := attribute(name, field)) in image}
-        born |= {tk: gift, tc: 0}
+        at, (old, mine, other) = token_fields(name), (whole.share(*shard) for shard in _family(level.shard, count))
+        gift = halve(change, at, image[at.tokens], old, mine, (rf, anchor), now_ms)
+        born |= {at.tokens: gift - other.produced_between(anchor, now_ms), at.consumed: 0, **stated_rule(at, whole)}
+        if at.window in image:
+            born[at.window] = image[at.window]
     return [
-        Write(level.key, tuple(guards), put, add, moved.remove, NEVER if TTL in image else None),
+        write_of(change, level.key, None),
         Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER),
     ]
+
+
+def _family(shard: int, count: int) -> tuple[tuple[int, int], ...]:
+    """Return a shard as it is, as it is after its split, and the other one."""
+    return (shard, count), (shard, 2 * count), (shard + count, 2 * count)

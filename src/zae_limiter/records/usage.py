@@ -19,8 +19,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.bucket import MILLI
 from ..core.names import USAGE_WINDOWS
+from ..core.production import MILLI
 from . import keys
 from .algebra import Guards, Image, Write
 from .fields import read_fields

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from .._version import __version__
+from ..core import names
 from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
 from ..core.values import AuditAction, AuditEvent, Namespace
 from ..logs import AGGREGATOR_OUTDATED, tell
@@ -326,6 +327,12 @@ class Operations:
         """Return the deadline of a call that starts now, and the id of the namespace."""
         deadline = await self._deadline()
         return deadline, await self._backend.ns(deadline)
+
+    async def _begin_change(self, principal: str | None) -> tuple[Deadline, str, str | None]:
+        """Return the same, and who makes a change. Raise `ValidationError` for an invalid ``principal``."""
+        names.principal(principal)
+        deadline, ns = await self._begin()
+        return deadline, ns, await self._backend.principal(principal, deadline)
 
     async def _begin_steps(self) -> tuple[Deadline, str]:
         """Return the same for a call over any number of records: each page or step has the full time."""

@@ -9,9 +9,10 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from ..core import names
-from ..core.bucket import MILLI, balance
+from ..core.balances import balance
 from ..core.errors import CorruptRecordError, EntityError
 from ..core.limit import check_limits, whole
+from ..core.production import MILLI
 from ..records import bucket, keys, ledger
 from ..records.algebra import Committed, Guard, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..core.reports import BucketState, Credit, Load, Survey
+    from ..core.reports import BucketState, Credit
+    from ..core.survey import Load, Survey
     from ..records.algebra import Image, Key, Query
     from ..runtime.deadline import Deadline
     from .backend import Backend
@@ -245,7 +247,7 @@ class SurveyOperations(Operations):
         A bucket is shown under the limits of its last charge: no config is read.
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
-        from ..core.reports import MOST_RECORDS, Survey
+        from ..core.survey import MOST_RECORDS, Survey
 
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
@@ -269,7 +271,7 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    from ..core.reports import Load, used_pct
+    from ..core.survey import Load, used_pct
 
     balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI

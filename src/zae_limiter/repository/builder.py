@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ..core.errors import ValidationError
 from ..core.validation import flag
 from .configs import check_policy
-from .ignored import warn_ignored
-from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
+from .opening import OpeningOperations, find_namespace, find_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from ..aws.stack_options import StackOptions
     from ..clock import Clock
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..stores.port import Store
+    from ..v017.builder import OldBuilder
+else:
+    OldBuilder = object
 
 R = TypeVar("R", bound=OpeningOperations)
 
 
-class StackSettings:
+class StackSettings(OldBuilder):
     """Collects the options of a stack. They are those of `StackOptions`."""
 
     def __init__(self) -> None:
@@ -33,7 +35,7 @@ class StackSettings:
 
         ``options`` are single ones by their names in `StackOptions`, e.g. ``lambda_architecture="arm64"``.
         """
-        from ..core.stack_options import StackOptions, check_stack_options
+        from ..aws.stack_options import StackOptions, check_stack_options
 
         if stack_options is not None:
             self._stack_options = check_stack_options(stack_options)
@@ -41,101 +43,13 @@ class StackSettings:
             raise ValidationError(unknown, options[unknown], "is no option of a stack; see StackOptions")
         return self._set(**options)
 
-    def snapshot_windows(self, value: str) -> Self:
-        """Set the kinds of usage windows, separated by commas."""
-        return self._set(snapshot_windows=value)
+    if not TYPE_CHECKING:
 
-    def usage_retention_days(self, value: int) -> Self:
-        """Set for how many days usage is kept."""
-        return self._set(usage_retention_days=value)
+        def __getattr__(self, name: str) -> Any:
+            """Return a method that a builder had in 0.17."""
+            from ..v017.builder import find_method
 
-    def audit_retention_days(self, value: int) -> Self:
-        """Set for how many days audit events stay in the table."""
-        return self._set(audit_retention_days=value)
-
-    def enable_aggregator(self, value: bool = True) -> Self:
-        """Deploy the function that counts usage, or not."""
-        return self._set(enable_aggregator=value)
-
-    def pitr_recovery_days(self, value: int | None) -> Self:
-        """Set the days of point-in-time recovery; None for none."""
-        return self._set(pitr_recovery_days=value)
-
-    def log_retention_days(self, value: int) -> Self:
-        """Set for how many days the function's log is kept."""
-        return self._set(log_retention_days=value)
-
-    def lambda_timeout(self, value: int) -> Self:
-        """Set the function's timeout in seconds."""
-        return self._set(lambda_timeout=value)
-
-    def lambda_memory(self, value: int) -> Self:
-        """Set the function's memory in MB."""
-        return self._set(lambda_memory=value)
-
-    def enable_alarms(self, value: bool = True) -> Self:
-        """Deploy CloudWatch alarms, or not."""
-        return self._set(enable_alarms=value)
-
-    def alarm_sns_topic(self, value: str | None) -> Self:
-        """Set the ARN of the topic for alarms."""
-        return self._set(alarm_sns_topic=value)
-
-    def lambda_duration_threshold_pct(self, value: int) -> Self:
-        """Set the percentage of its timeout after which the function raises an alarm."""
-        return self._set(lambda_duration_threshold_pct=value)
-
-    def permission_boundary(self, value: str | None) -> Self:
-        """Set the permission boundary of all roles."""
-        return self._set(permission_boundary=value)
-
-    def role_name_format(self, value: str | None) -> Self:
-        """Set the format of role names, e.g. ``team-{}``."""
-        return self._set(role_name_format=value)
-
-    def policy_name_format(self, value: str | None) -> Self:
-        """Set the format of policy names."""
-        return self._set(policy_name_format=value)
-
-    def enable_audit_archival(self, value: bool = True) -> Self:
-        """Archive expired audit events in S3, or not."""
-        return self._set(enable_audit_archival=value)
-
-    def audit_archive_glacier_days(self, value: int) -> Self:
-        """Set after how many days archived events move to Glacier."""
-        return self._set(audit_archive_glacier_days=value)
-
-    def enable_tracing(self, value: bool = True) -> Self:
-        """Trace the function with X-Ray, or not."""
-        return self._set(enable_tracing=value)
-
-    def create_iam_roles(self, value: bool = True) -> Self:
-        """Create roles for applications, administrators and readers, or not."""
-        return self._set(create_iam_roles=value)
-
-    def create_iam(self, value: bool = True) -> Self:
-        """Create policies and the role of the function, or not."""
-        return self._set(create_iam=value)
-
-    def aggregator_role_arn(self, value: str | None) -> Self:
-        """Set the ARN of an existing role for the function."""
-        return self._set(aggregator_role_arn=value)
-
-    def enable_deletion_protection(self, value: bool = True) -> Self:
-        """Protect the table against deletion, or not."""
-        return self._set(enable_deletion_protection=value)
-
-    def tags(self, value: Mapping[str, str] | None) -> Self:
-        """Set the tags of the stack."""
-        return self._set(tags=value)
-
-    def enable_provisioner(self, value: bool = True) -> Self:
-        """Do nothing but warn: limits files need no function here."""
-        from ..core.stack_options import warn_provisioner
-
-        if value is not False:
-            warn_provisioner(stacklevel=3)
-        return self
+            return find_method(self, name)
 
     def _set(self, **setting: Any) -> Self:
         self._settings |= setting
@@ -147,7 +61,7 @@ class StackSettings:
             return self._stack_options
         from dataclasses import replace
 
-        from ..core.stack_options import StackOptions
+        from ..aws.stack_options import StackOptions
 
         return replace(self._stack_options or StackOptions(), **self._settings)
 
@@ -216,26 +130,6 @@ class RepositoryOptions(StackSettings):
     def on_unavailable(self, value: OnUnavailable | str) -> Self:
         """Store what acquires of the namespace do when the store is unavailable: ``allow`` or ``block``."""
         self._on_unavailable = check_policy(value)
-        return self
-
-    def rejection_cache_ttl(self, seconds: float) -> Self:
-        """Do nothing but warn: refusals are remembered by the limiter."""
-        warn_ignored({"rejection_cache_ttl": seconds})
-        return self
-
-    def rejection_cache_size(self, entries: int) -> Self:
-        """Do nothing but warn: `max_cached_keys` bounds what is kept."""
-        warn_ignored({"rejection_cache_size": entries})
-        return self
-
-    def stamp_ttl(self, seconds: float) -> Self:
-        """Do nothing but warn: `config_cache_ttl` is for switches and policies too."""
-        warn_ignored({"stamp_ttl": seconds})
-        return self
-
-    def parallel_mode(self, value: str) -> Self:
-        """Do nothing but check ``value``: calls that belong together are always made in parallel."""
-        check_parallel_mode(value)
         return self
 
     def _with(self, **option: Any) -> Self:

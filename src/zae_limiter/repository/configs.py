@@ -8,17 +8,16 @@ from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import Limit, check_limits, whole
 from ..core.names import DEFAULT_RESOURCE
+from ..core.validation import UNSET, Unset, flag
 from ..core.values import Access, AuditAction, OnUnavailable
 from ..records import config, keys
 from ..records.algebra import Image, Key, Query, Write
 from ..records.fields import read_fields
-from . import cursors
+from ..stores.opaque import decode_cursor, encode_cursor
 from .backend import MAX_PAGE, Operations
 from .ineffective import warn_of_config, warn_of_names
 from .resolving import read_policy
 from .stamping import stamp_buckets
-from .switches import check_policies
-from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,15 +91,15 @@ class ConfigOperations(Operations):
         None removes them, and without them they stay.
         """
         policies = check_policies(disabled, cascade)
-        await self._replace({"resource": names.resource(resource)}, check_limits(limits), principal, policies=policies)
+        await self._replace(resource_level(resource), check_limits(limits), principal, policies=policies)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
-        return list((await self._read_config({"resource": names.resource(resource)})).limits or ())
+        return list((await self._read_config(resource_level(resource))).limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
         """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
-        await self._replace({"resource": names.resource(resource)}, None, principal)
+        await self._replace(resource_level(resource), None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
         """Return the names of resources that have limits of their own, sorted."""
@@ -121,14 +120,14 @@ class ConfigOperations(Operations):
         ``principal`` says in the audit log who did it. ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the
         switch and the cascade policy of this level in the same step; None removes them, and without them they stay.
         """
-        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        level = entity_level(entity_id, names.config_resource(resource))
         await self._replace(level, check_limits(limits), principal, policies=check_policies(disabled, cascade))
         deadline, ns = await self._begin()
         await warn_of_names(self._backend, ns, entity_id, resource, deadline)
 
     async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits of the entity itself for a resource, or (``_default_``) for all resources."""
-        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        level = entity_level(entity_id, names.config_resource(resource))
         return list((await self._read_config(level)).limits or ())
 
     async def delete_limits(
@@ -138,7 +137,7 @@ class ConfigOperations(Operations):
 
         ``principal`` says in the audit log who did it.
         """
-        level = {"entity_id": names.entity_id(entity_id), "resource": names.config_resource(resource)}
+        level = entity_level(entity_id, names.config_resource(resource))
         await self._replace(level, None, principal)
 
     async def list_entities_with_custom_limits(
@@ -151,13 +150,13 @@ class ConfigOperations(Operations):
         """
         names.config_resource(resource)
         size = MAX_PAGE if limit is None else whole("limit", limit, 1, MAX_PAGE, "entities")
-        after = cursors.decode("cursor", cursor)
+        after = decode_cursor("cursor", cursor)
         deadline, ns = await (self._begin_steps() if limit is None else self._begin())
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
         if limit is None:
             return [_owner(image) for _, image in await self._backend.collect(query, deadline)], None
         page = await self._backend.query(query, deadline)
-        return [_owner(image) for _, image in page.items], cursors.encode(page.cursor)
+        return [_owner(image) for _, image in page.items], encode_cursor(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which some entity has limits of its own."""
@@ -179,66 +178,13 @@ class ConfigOperations(Operations):
 
     async def _read_config(self, level: Mapping[str, str]) -> config.Config:
         deadline, ns = await self._begin()
-        key = _locate(ns, level)[0]
+        key = locate(ns, level)[0]
         return config.decode(key, (await self._backend.read([key], deadline))[0])
 
     async def _read_registry(self, registry: Callable[[str], Key]) -> list[str]:
         deadline, ns = await self._begin()
         image = (await self._backend.read([registry(ns)], deadline))[0] or {}
         return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
-
-    async def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
-
-        It holds for those below it too that charge it. Other processes follow with their next write to one of its
-        buckets. ``principal`` says in the audit log who did it.
-        """
-        await self._switch(entity_level(entity_id, resource), Access.DISABLED, principal)
-
-    async def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
-
-        Processes that have refused it follow when their cached config has expired, after 60 s unless
-        ``config_cache_ttl`` of `Repository` says otherwise. ``principal`` says in the audit log who did it.
-        """
-        await self._switch(entity_level(entity_id, resource), Access.ENABLED, principal)
-
-    async def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted.
-
-        ``principal`` says in the audit log who did it.
-        """
-        await self._switch(entity_level(entity_id, resource), Access.BYPASSED, principal)
-
-    async def disable_resource(self, resource: str, principal: str | None = None) -> None:
-        """Refuse every request for a resource with `ResourceDisabled`, except for entities with a switch of their own.
-
-        Other processes follow when their cached config has expired, after 60 s unless ``config_cache_ttl`` of
-        `Repository` says otherwise. ``principal`` says in the audit log who did it.
-        """
-        await self._switch({"resource": names.resource(resource)}, Access.DISABLED, principal)
-
-    async def enable_resource(self, resource: str, principal: str | None = None) -> None:
-        """Let limits decide for a resource. ``principal`` says in the audit log who did it."""
-        await self._switch({"resource": names.resource(resource)}, Access.ENABLED, principal)
-
-    async def bypass_resource(self, resource: str, principal: str | None = None) -> None:
-        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted.
-
-        ``principal`` says in the audit log who did it.
-        """
-        await self._switch({"resource": names.resource(resource)}, Access.BYPASSED, principal)
-
-    async def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
-        """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
-
-        Switches of entities above it are theirs: they count for it where it cascades to them.
-        """
-        names.entity_id(entity_id)
-        names.resource(resource)
-        deadline, ns = await self._begin()
-        found = (await read_policy(self._backend, ns, entity_id, resource, deadline)).resolved.access
-        return (Access.ENABLED, None) if found is None else found
 
     async def _replace(
         self,
@@ -249,10 +195,8 @@ class ConfigOperations(Operations):
         policies: Mapping[str, Any] = _NO_POLICIES,
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
-        details: dict[str, Any] = {"limits": [limit.to_dict() for limit in limits or ()]}
-        if on_unavailable is not None:
-            details["on_unavailable"] = on_unavailable.value
-        details |= {name: str(value) if isinstance(value, str) else value for name, value in policies.items()}
+        policy_given = {} if on_unavailable is None else {"on_unavailable": on_unavailable}
+        details = spell_fields({"limits": limits, **policy_given, **policies})
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
 
         def change(seen: config.Config) -> config.Config | None:
@@ -265,20 +209,16 @@ class ConfigOperations(Operations):
 
     async def _store_policy(self, policy: OnUnavailable) -> None:
         """Store what acquires do when the store is unavailable, beside the system limits as they are."""
+        await self._set({}, AuditAction.LIMITS_SET, None, on_unavailable=policy)
+
+    async def _set(self, level: Mapping[str, str], action: AuditAction, principal: str | None, **fields: Any) -> None:
+        """Set fields of the config of one level; None removes what is stored."""
 
         def change(seen: config.Config) -> config.Config | None:
-            return None if seen.on_unavailable is policy else seen._replace(on_unavailable=policy)
+            new = seen._replace(**fields)
+            return None if new == seen else new
 
-        await self._change({}, change, AuditAction.LIMITS_SET, {"on_unavailable": policy.value}, None)
-
-    async def _switch(self, level: Mapping[str, str], access: Access | None, principal: str | None) -> None:
-        """Set the switch of one level, or (None) remove it."""
-
-        def change(seen: config.Config) -> config.Config | None:
-            return None if seen.access is access else seen._replace(access=access)
-
-        details = {"access": None if access is None else access.value}
-        await self._change(level, change, AuditAction.ACCESS_CHANGED, details, principal)
+        await self._change(level, change, action, spell_fields(fields), principal)
 
     async def _change(
         self,
@@ -294,10 +234,8 @@ class ConfigOperations(Operations):
         The buckets of an entity are stamped with the change, even if an earlier call made it, which may have failed
         midway. What has no effect as things stand is logged.
         """
-        names.principal(principal)
-        deadline, ns = await self._begin()
-        who = await self._backend.principal(principal, deadline)
-        key, subject, registry, index_keys = _locate(ns, level)
+        deadline, ns, who = await self._begin_change(principal)
+        key, subject, registry, index_keys = locate(ns, level)
         resource = level.get("resource")
         states = (config.Config(), config.Config())
 
@@ -331,13 +269,24 @@ def _count_level(ns: str, registry: Key | None, resource: str | None, step: int)
     return [Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step})]
 
 
+def spell_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a config as the audit log has them."""
+    found = {name: str(value) if isinstance(value, str) else value for name, value in fields.items()}
+    return found | ({"limits": [limit.to_dict() for limit in fields["limits"] or ()]} if "limits" in fields else {})
+
+
+def resource_level(resource: str) -> dict[str, str]:
+    """Return the level of a resource."""
+    return {"resource": names.resource(resource)}
+
+
 def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
     """Return the level of an entity, for one resource or (None) for all."""
     chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
     return {"entity_id": names.entity_id(entity_id), "resource": chosen}
 
 
-def _locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
+def locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
     """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
 
     It is the key, the subject of its audit events, the registry of its resource, and the index attributes that the
@@ -358,3 +307,19 @@ def check_policy(value: OnUnavailable | str) -> OnUnavailable:
         return OnUnavailable(value)
     except ValueError:
         raise ValidationError("on_unavailable", value, "must be 'allow' or 'block'") from None
+
+
+ACCESS: dict[bool | str, Access] = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
+"""Switches as ``disabled`` of `set_limits` takes them."""
+
+
+def check_policies(disabled: bool | str | Unset | None, cascade: bool | Unset | None) -> dict[str, Any]:
+    """Return the fields of a config that are given: ``access`` and ``cascade``, with None for those to be removed."""
+    found: dict[str, Any] = {}
+    if disabled is not UNSET:
+        if disabled is not None and (not isinstance(disabled, bool | str) or disabled not in ACCESS):
+            raise ValidationError("disabled", disabled, "must be True, False, 'bypass' or None")
+        found["access"] = None if disabled is None else ACCESS[disabled]
+    if cascade is not UNSET:
+        found["cascade"] = None if cascade is None else flag("cascade", cascade)
+    return found

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
-from ..core.bucket import FOR_EVER, MILLI
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
+from ..core.production import FOR_EVER, MILLI
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Key, Write

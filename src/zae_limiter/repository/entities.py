@@ -10,7 +10,7 @@ from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
 from ..core.limit import as_int, whole
 from ..core.names import MAX_DEPTH, check_ancestry
-from ..core.validation import flag
+from ..core.validation import UNSET, Unset, flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
@@ -21,7 +21,6 @@ from .buckets import TRIES, try_often
 from .credits import CreditOperations
 from .ineffective import warn_of_lone_cascade, warn_of_names
 from .stamping import stamp_buckets
-from .unset import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,18 +51,16 @@ class EntityOperations(CreditOperations):
         audit log who did it.
         """
         names.entity_id(entity_id)
-        names.principal(principal)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade}
         fields = _check_fields(entity_id, given | {"metadata": {} if metadata is None else metadata})
         backend = self._backend
-        deadline, ns = await self._begin()
-        principal = await backend.principal(principal, deadline)
+        deadline, ns, who = await self._begin_change(principal)
         key = keys.meta(ns, entity_id)
         made = Entity(entity_id, **fields, created_at=iso(backend.clock.now_ms()))
         for _ in try_often(entity_id):
             writes = [
                 Write(key, (ABSENT,), {**entity.encode(ns, made), entity.CHILDREN: 0}),
-                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, principal, details=fields),
+                backend.event(ns, AuditAction.ENTITY_CREATED, entity_id, who, details=fields),
                 *await self._join_parent(ns, entity_id, parent_id, deadline),
             ]
             if await backend.commit(writes, deadline):
@@ -98,21 +95,19 @@ class EntityOperations(CreditOperations):
         ``expected_version``. ``metadata`` replaces all of the old; the fields are those of `create_entity`.
         """
         names.entity_id(entity_id)
-        names.principal(principal)
         if expected_version is not None:
             expected_version = whole("expected_version", expected_version, 1, 2**62)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade, "metadata": metadata}
         changes = _check_fields(entity_id, {field: value for field, value in given.items() if value is not UNSET})
         backend = self._backend
-        deadline, ns = await self._begin()
-        principal = await backend.principal(principal, deadline)
+        deadline, ns, who = await self._begin_change(principal)
         key = keys.meta(ns, entity_id)
         for _ in try_often(entity_id):
             old = entity.decode(await self._require_record(entity_id, key, deadline))
             if expected_version is not None and old.version != expected_version:
                 raise EntityVersionError(entity_id, expected_version, old.version)
             new = replace(old, **changes, version=old.version + 1)
-            event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, principal, details=changes)
+            event = backend.event(ns, AuditAction.ENTITY_UPDATED, entity_id, who, details=changes)
             if await backend.commit([*await self._plan_update(ns, old, new, deadline), event], deadline):
                 break
         await self._finish_change(ns, new, deadline, cascade=new.cascade and not changes.keys().isdisjoint(_FAMILY))

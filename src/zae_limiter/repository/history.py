@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import names
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
+from ..core.production import MILLI
 from ..records import audit, keys, ledger, usage
 from ..records.algebra import Query
 from ..records.bucket import inspect
 from ..records.keys import buckets_of_entity, buckets_of_resource
-from . import cursors
+from ..stores.opaque import decode_cursor, encode_cursor
 from .backend import MAX_PAGE, Operations
 from .buckets import book
 
@@ -87,7 +87,7 @@ class HistoryOperations(Operations):
     ) -> tuple[list[Image], str | None]:
         wanted.check()
         limit = whole("limit", limit, 1, MAX_PAGE, "windows")
-        after = cursors.decode("next_key", next_key)
+        after = decode_cursor("next_key", next_key)
         deadline, ns = await self._begin_steps()
         query = wanted.query(ns)._replace(limit=limit, after=after, descending=True)
         if after is None and self._backend.store.capabilities.usage_retention_days:
@@ -102,7 +102,7 @@ class HistoryOperations(Operations):
                 continue
             found += [page.items[place][1] for place in places]
             if page.cursor is None or len(found) >= limit:
-                return found, cursors.encode(page.cursor)
+                return found, encode_cursor(page.cursor)
             query = query._replace(after=page.cursor, limit=limit)
 
     async def _book_usage(self, query: Query, deadline: Deadline) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..records.algebra import Image, Key, Write
-    from ..records.charging import AnchoredLimits, Contention
+    from ..records.charging import Contention, Frame
     from ..records.level import Level
     from .outlook import Outlook
 
@@ -76,7 +76,7 @@ class LastSeen:
         self.outlook: Outlook | None = None
         """Of a bucket with quotas, whether tokens of these may come back."""
         self._calm = 0
-        self._checked: tuple[Level | None, Image | None, AnchoredLimits | None] = (None, None, None)
+        self._checked: tuple[Level | None, Image | None, Frame | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
         self.level: Level | None = None
         """What `share` returned last."""
@@ -88,11 +88,12 @@ class LastSeen:
     def show(self, image: Image | None, now_ms: int, table: SlotTable | None = None) -> None:
         """Keep a newer image, with its slots if they were read. The instant never goes back, should the clock do so."""
         self.refused = False
-        if not _is_same_epoch(self.image, image):
+        before = self.image
+        if before is None or image is None or before[ANCHOR] != image[ANCHOR] or before.get(MADE) != image.get(MADE):
             self.epoch = object()
         if image is not None and SLOTS in image:
             if now_ms - self.seen_ms >= _APART_MS:
-                self.before = None if self.image is None else self._slots[1]
+                self.before = None if before is None else self._slots[1]
             self._slots = (image, table or SlotTable.parse(image))
         elif self._slots is not _NO_SLOTS:
             self._slots = _NO_SLOTS
@@ -130,7 +131,7 @@ class LastSeen:
         self.image = None
         self.seen_ms = 0
 
-    def limits(self, level: Level, image: Image, now_ms: int) -> AnchoredLimits | None:
+    def limits(self, level: Level, image: Image, now_ms: int) -> Frame | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
         if level.slot_limits and self.slots_of(image).find_ahead(image, now_ms):
             return None
@@ -142,7 +143,7 @@ class LastSeen:
             anchor_ms, made, config_version = known[:3]
             if image[ANCHOR] == anchor_ms and image.get(MADE) == made and image[CONFIG_VERSION] == config_version:
                 return known
-        limits = charging.anchored_limits(level, image, now_ms)
+        limits = charging.find_frame(level, image, now_ms)
         self._checked = (level, image, limits)
         return limits
 
@@ -175,7 +176,7 @@ class LastSeen:
         If others race for slots, then those that were free for some time.
         """
         before = self.before if self.image is not None and self.is_raced_for(now_ms) else None
-        return PreferredSlots(tuple(self.freed or ()), before) if self.freed or before else NO_PREFERENCE
+        return PreferredSlots(tuple(self.freed or ()), before, self.image) if self.freed or before else NO_PREFERENCE
 
     def has_freed(self, now_ms: int) -> bool:
         """Return whether a slot that this process has freed was free when the bucket was last seen."""
@@ -200,13 +201,6 @@ class LastSeen:
         for slot in slots:
             if self.freed and slot in self.freed:
                 self.freed.remove(slot)
-
-
-def _is_same_epoch(before: Image | None, image: Image | None) -> bool:
-    """Return whether two images of a bucket have the same anchor, and with it the same limits."""
-    if before is None or image is None:
-        return False
-    return before[ANCHOR] == image[ANCHOR] and before.get(MADE) == image.get(MADE)
 
 
 class LastSeenBuckets:

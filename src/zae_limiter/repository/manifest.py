@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError
 from ..core.values import AuditAction, Entity
-from ..manifest.diff import diff
+from ..manifest.diff import describe_conflict, diff
 from ..manifest.problems import PlanOutdatedError
 from ..manifest.sharing import find_ineffective, list_pairs
-from ..manifest.states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from .backend import MAX_PAGE
+from .configs import locate, spell_fields
 from .entities import EntityOperations
 from .policies import PolicyOperations
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from ..core.limit import Limit
     from ..records.config import Config
 
 _BATCH = 100
@@ -87,10 +87,9 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         return len(done)
 
     async def _record_change_set(self, done: list[Change], planned: int, principal: str | None) -> None:
-        deadline, ns = await self._begin()
+        deadline, ns, who = await self._begin_change(principal)
         named = [str(change.subject) for change in done[:_MOST_NAMED]]
         details = {"changes": named, "made": len(done), "planned": planned}
-        who = await self._backend.principal(principal, deadline)
         event = self._backend.event(ns, AuditAction.LIMITS_APPLIED, keys.AUDIT_SYSTEM, who, details=details)
         await self._backend.commit([event], deadline)
 
@@ -135,7 +134,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
 
     async def _read_levels(self, subjects: Iterable[Subject]) -> dict[Subject, Config]:
         _, ns = await self._begin()
-        wanted = {subject: _locate_level(ns, subject) for subject in subjects}
+        wanted = {subject: locate(ns, subject.level)[0] for subject in subjects}
         images = await self._read_all(list(wanted.values()))
         found = {subject: config.decode(key, images[key]) for subject, key in wanted.items()}
         return {subject: each for subject, each in found.items() if not each.is_empty}
@@ -175,9 +174,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         action = AuditAction.LIMITS_SET if any(after.values()) else AuditAction.LIMITS_DELETED
         for field, named in (("access", AuditAction.ACCESS_CHANGED), ("cascade", AuditAction.CASCADE_CHANGED)):
             action = named if field in after else action
-        details = {name: str(value) if isinstance(value, str) else value for name, value in after.items()}
-        if "limits" in after:
-            details["limits"] = [limit.to_dict() for limit in after["limits"]]
+        details = spell_fields(after)
         await self._change(change.subject.level, partial(_change_config, change), action, details, principal)
 
     async def _apply_entity(self, change: Change, entity_id: str, principal: str | None) -> None:
@@ -199,14 +196,6 @@ class ManifestOperations(EntityOperations, PolicyOperations):
                 raise PlanOutdatedError([describe_conflict(change, now)]) from None
 
 
-def _locate_level(ns: str, subject: Subject) -> Key:
-    if subject.resource is None:
-        return keys.system_config(ns)
-    if subject.entity_id is None:
-        return keys.resource_config(ns, subject.resource)
-    return keys.entity_config(ns, subject.entity_id, subject.resource)
-
-
 def _read_fields(change: Change, stored: Stored) -> Mapping[str, Any] | None:
     """Return what is stored now of the fields of a change."""
     if change.subject.is_entity:
@@ -225,34 +214,3 @@ def _change_config(change: Change, seen: Config) -> Config | None:
     if "limits" in after:
         after["limits"] = after["limits"] or None
     return seen._replace(**after)
-
-
-def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
-    """Return what somebody else has changed, in one line."""
-    if now is None:
-        return f"{change.subject} was deleted"
-    if change.before is None:
-        fields = ", ".join(f"{LABELS.get(field, field)} {_describe(value)}" for field, value in now.items())
-        return f"{change.subject} was created" + (f", with {fields}" if fields else "")
-    parts = [
-        f"{LABELS.get(field, field)}: now {_describe(value)}, in the plan {_describe(change.before[field])}"
-        for field, value in now.items()
-        if value != change.before[field]
-    ]
-    return f"{change.subject}, {'; '.join(parts)}"
-
-
-def _describe(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(_describe_limit, value)) or "none"
-    return "none" if value is None else str(value)
-
-
-def _describe_limit(limit: Limit) -> str:
-    """Return a limit as a file writes it, in one line."""
-    from ..manifest.limits import write_limit
-
-    written = write_limit(limit)
-    if isinstance(written, str):
-        return f"{limit.name} {written}"
-    return f"{limit.name} {{{', '.join(f'{field}: {value}' for field, value in written.items())}}}"

@@ -1,11 +1,11 @@
-"""Open a repository by the name of a stack: find it, provision what is missing, and enter the namespace."""
+"""The stack around a table, and opening a repository by its name: find it, provision what is missing, enter it."""
 
 from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
 from ..core import names
@@ -16,23 +16,25 @@ from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, 
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
 from ..stores.opening import ENVIRONMENT
-from .backend import DEFAULT_NAMESPACE
+from ..stores.port import MayEvict, Provisioned
+from .backend import DEFAULT_NAMESPACE, Operations
 from .configs import ConfigOperations
 from .namespaces import NamespaceOperations
-from .stacks import StackOperations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..core.stack_options import StackOptions
+    from ..aws.stack_options import StackOptions as StackOptions
+    from ..core.reports import LimiterInfo
     from ..records.version import Deployed
+    from ..runtime.port import Runtime
+    from ..stores.port import Store
 
 STACK = "ZAEL_STACK"
 """The environment variable with the name of the stack."""
 NAMESPACE = "ZAEL_NAMESPACE"
 """The environment variable with the name of the namespace."""
 DEFAULT_STACK = "zae-limiter"
-_PARALLEL_MODES = ("auto", "gevent", "threadpool", "serial")
 
 
 def find_store(stack: str | None, url: str | None) -> str:
@@ -56,10 +58,107 @@ def find_namespace(namespace: str | None) -> str:
 
 
 def check_parallel_mode(mode: str) -> None:
-    """Raise `ValidationError` for anything that is not a parallel mode of 0.17. None of them has an effect here."""
-    if mode not in _PARALLEL_MODES:
-        reason = f"must be one of {', '.join(_PARALLEL_MODES)}; none has an effect"
-        raise ValidationError("parallel_mode", show_url(mode), reason)
+    """Check a mode that a program written for 0.17 passes. It has no effect."""
+    if mode != "auto":
+        from ..v017 import ignored
+
+        ignored.check_parallel_mode(mode)
+
+
+def check_deployable(store: Store, stack_options: StackOptions | None) -> None:
+    """Raise `ValidationError` if a stack with these options cannot be deployed for a store."""
+    if stack_options is not None:
+        from ..aws.deployment import check_store
+        from ..aws.stack_options import check_stack_options
+
+        check_store(store, check_stack_options(stack_options))
+
+
+class StackOperations(Operations):
+    """Operations on the stack of a DynamoDB table; other stores have none."""
+
+    @classmethod
+    def _runtime(cls) -> Runtime:
+        from ..runtime.aio import AsyncioRuntime
+
+        return AsyncioRuntime()
+
+    @property
+    def stack_name(self) -> str | None:
+        """The name of the DynamoDB stack; None on other stores."""
+        store = self._backend.store
+        return store.stack_name if isinstance(store, Provisioned) else None
+
+    @property
+    def table_name(self) -> str | None:
+        """The name of the DynamoDB table, which is that of its stack; None on other stores."""
+        return self.stack_name
+
+    @property
+    def region(self) -> str | None:
+        """The AWS region; None on other stores, and while it has not been looked up."""
+        store = self._backend.store
+        return store.region if isinstance(store, Provisioned) else None
+
+    @property
+    def endpoint_url(self) -> str | None:
+        """The AWS endpoint that was given; None for that of AWS, and on other stores."""
+        store = self._backend.store
+        return store.endpoint_url if isinstance(store, Provisioned) else None
+
+    @classmethod
+    async def list_deployed(cls, region: str | None = None, endpoint_url: str | None = None) -> list[LimiterInfo]:
+        """Return the limiters that are deployed in the AWS account, sorted by name.
+
+        ``region`` is the AWS region and ``endpoint_url`` the endpoint; None for those of the environment.
+        """
+        from ..aws.deployment import list_deployed
+
+        runtime = cls._runtime()
+        runtime.check_running()
+        return await runtime.run_blocking(partial(list_deployed, region, endpoint_url))
+
+    async def _describe_deployment(self) -> dict[str, Any]:
+        """Return the fields of `Status` that only some stores have: about table and stack, about eviction."""
+        store = self._backend.store
+        if isinstance(store, MayEvict):
+            return {"eviction_policy": await store.find_eviction_policy()}
+        if self.stack_name is None:
+            return {}
+        from ..aws.health import describe_deployment
+
+        return await self._backend.runtime.run_blocking(partial(describe_deployment, self._backend.store))
+
+    async def create_stack(self, stack_options: StackOptions | None = None) -> None:
+        """Create the stack, or update it to match ``stack_options``; None for the defaults.
+
+        Deprecated: `Repository.open` creates a stack that does not exist, ``zae-limiter deploy`` also changes one.
+        """
+        from ..aws.stack_options import check_stack_options
+        from ..v017 import ignored
+
+        options = check_stack_options(stack_options)
+        ignored.warn_deprecated("create_stack is deprecated: use Repository.open(stack=...) or `zae-limiter deploy`.")
+        await self._deploy_stack(options)
+
+    async def _deploy_stack(self, stack_options: StackOptions | None) -> None:
+        from ..aws.deployment import deploy_store
+        from ..aws.stack_options import check_stack_options
+
+        options = check_stack_options(stack_options)
+        self._backend.check_usable()
+        await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, options))
+
+    async def delete_stack(self) -> None:
+        """Delete the stack with its table and all data. Raise `InfrastructureNotFoundError` if it does not exist."""
+        from ..aws.deployment import delete_store
+
+        self._backend.check_usable()
+        if self.stack_name is None:
+            name = self._backend.store.capabilities.name
+            raise ValidationError("store", name, "has no stack; only DynamoDB tables are deployed as one")
+        await self._backend.runtime.run_blocking(partial(delete_store, self._backend.store))
+        self._backend.leave_namespace()
 
 
 class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
@@ -75,11 +174,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
     async def _enter(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
         """Deploy the stack if there is no table, renew an older aggregator, and register the namespace."""
         flag("auto_update", auto_update)
-        if stack_options is not None:
-            from ..aws.deployment import check_store
-            from ..core.stack_options import check_stack_options
-
-            check_store(self._backend.store, check_stack_options(stack_options))
+        check_deployable(self._backend.store, stack_options)
         async with self._closing_on_failure():
             if not await self._provision(stack_options, auto_update=auto_update):
                 await self.register_namespace(self._backend.namespace_name)

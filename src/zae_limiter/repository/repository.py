@@ -21,20 +21,20 @@ from .buckets import SurveyOperations
 from .builder import RepositoryOptions
 from .configs import check_policy
 from .history import HistoryOperations
-from .ignored import IgnoredByConstructor, IgnoredOptions, warn_ignored
 from .manifest import ManifestOperations
-from .namespace_name import NamespaceName
-from .opening import OpeningOperations, check_parallel_mode, find_namespace, find_store
+from .namespaces import NamespaceName
+from .opening import OpeningOperations, check_deployable, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from typing import Unpack
 
+    from ..aws.stack_options import StackOptions
     from ..clock import Clock
     from ..core.reports import BackendStats, CacheStats, Status
-    from ..core.stack_options import StackOptions
     from ..core.values import BackendCapabilities, OnUnavailable
     from ..stores.port import Store
+    from ..v017.ignored import IgnoredByConstructor, IgnoredOptions
 
 _SKEW_WORTH_TELLING_MS = 1000
 
@@ -78,7 +78,10 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
         **ignored: Unpack[IgnoredByConstructor],
     ) -> None:
-        warn_ignored(ignored, IgnoredByConstructor)
+        if ignored:
+            from ..v017.ignored import IgnoredByConstructor, warn_ignored
+
+            warn_ignored(ignored, IgnoredByConstructor)
         namespace = names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
         max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
@@ -90,8 +93,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
-        self._stack_options = stack_options
-        prepare = None if stack_options is None else self._deploy
+        prepare = None if stack_options is None else partial(self._deploy_stack, stack_options)
         limits = (config_cache_ttl, timeout, prepare, max_cached_keys, multiplier)
         self._backend = Backend(store, self._runtime(), namespace, *limits)
 
@@ -114,11 +116,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             return given
         region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
         store = open_store(where, blocking=self.is_blocking, clock=clock, region=region, endpoint_url=endpoint_url)
-        if stack_options is not None:
-            from ..aws.deployment import check_store
-            from ..core.stack_options import check_stack_options
-
-            check_store(store, check_stack_options(stack_options))
+        check_deployable(store, stack_options)
         return store
 
     @classmethod
@@ -302,12 +300,6 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         elif isinstance(self._backend.store, Provisioned):
             await self._backend.store.check_table()
         await self._backend.ns(await self._deadline())
-
-    async def _deploy(self) -> None:
-        from ..aws.deployment import deploy_store
-
-        assert self._stack_options is not None  # else nobody deploys
-        await self._backend.runtime.run_blocking(partial(deploy_store, self._backend.store, self._stack_options))
 
     async def status(self) -> Status:
         """Return whether the store is available, its latency and the versions; on DynamoDB also table and stack.

@@ -1,13 +1,12 @@
 """The blocking facade: the same objects and the same logic, driven without an event loop.
 
-A blocking store finishes inside the await without suspending, so each coroutine is run to its end by one
-``send``. Every method is one line; signatures are those of the async form without ``await``.
+A blocking store finishes inside the await without suspending, so each coroutine is run to its end by one ``send``.
+Signatures are those of the async form without ``await``.
+
+Written by ``python -m tools.faces``: change the async classes, not this.
 """
 
-from ..limiter.lease import SyncLease as SyncLease
-from .facade import BlockingRateLimiter as BlockingRateLimiter, SyncRateLimiter as SyncRateLimiter
-from .repository import (
-    BlockingRepository as BlockingRepository,
-    SyncRepository as SyncRepository,
-    SyncRepositoryBuilder as SyncRepositoryBuilder,
-)
+from ..limiter.blocking import BlockingRateLimiter as BlockingRateLimiter, BlockingRepository as BlockingRepository
+from ..limiter.sync_lease import SyncLease as SyncLease
+from .facade import SyncRateLimiter as SyncRateLimiter
+from .repository import SyncRepository as SyncRepository, SyncRepositoryBuilder as SyncRepositoryBuilder

@@ -1,50 +1,181 @@
-"""The limiter, blocking."""
+"""The blocking form of `QueryOperations`, `RateLimiter`.
+
+Written by ``python -m tools.faces``: change the async classes, not this.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
-from ..core.errors import ValidationError
 from ..limiter.amounts import check_amounts, check_costs, check_on_error
-from ..limiter.joint_lease import SyncJointLease
-from ..limiter.lease import SyncLease
-from ..limiter.limiter import RateLimiter
-from ..repository.ignored import warn_ignored
-from ..repository.repository import Repository
+from ..limiter.blocking import BlockingRateLimiter
+from ..limiter.options import warn_stored_limits
+from ..limiter.sync_lease import SyncJointLease, SyncLease
 from ..runtime.blocking import run
-from .operations import SyncOperations
-from .repository import BlockingRepository, SyncRepository
-from .stacks import BlockingStackOperations
+from .opening import SyncStackOperations
+from .operations import SyncEntityOperations, SyncHistoryOperations
+from .policies import SyncPolicyOperations
+from .repository import SyncRepository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Unpack
+    from typing import Any, Unpack
 
     from ..core.alerts import Alert
     from ..core.limit import Limit
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
     from ..core.slots import SlotOwner
-    from ..core.stack_options import StackOptions
     from ..core.values import OnUnavailable
     from ..limiter.amounts import OnError
-    from ..limiter.options import OnLost, OptionChecks
+    from ..limiter.options import OnLost
+    from ..limiter.queries import QueryOperations
     from ..observer import Observer
-    from ..repository.ignored import EarlierOptions
+    from ..repository.opening import StackOptions
     from ..stores.port import Store
+    from ..v017.ignored import EarlierOptions
 
 
-class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
-    """A limiter whose coroutines never suspend."""
+class SyncQueryOperations:
+    """Questions that take nothing."""
 
-    _repository_type = BlockingRepository
+    _inner: QueryOperations
+    repository: SyncRepository
 
-    @property
-    def options(self) -> OptionChecks:
-        """The checks of the options of an acquire."""
-        return self._options
+    def available(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
+    ) -> dict[str, int]:
+        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
+
+        ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
+        for others is not counted as left. ``use_stored_limits`` has no effect.
+        """
+        return run(self._inner.available(entity_id, resource, limits, priority, use_stored_limits=use_stored_limits))
+
+    def time_until_available(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int],
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+        *,
+        use_stored_limits: bool = False,
+    ) -> float:
+        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
+
+        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
+        these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
+        ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
+        """
+        return run(
+            self._inner.time_until_available(
+                entity_id, resource, needed, limits, priority, use_stored_limits=use_stored_limits
+            )
+        )
+
+    @overload
+    def get_status(self) -> Status: ...
+
+    @overload
+    def get_status(
+        self,
+        entity_id: str,
+        resource: str,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
+    ) -> list[LevelStatus]: ...
+
+    def get_status(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        limits: Sequence[Limit] | None = None,
+        needed: Mapping[str, int] | None = None,
+        priority: str | None = None,
+    ) -> Status | list[LevelStatus]:
+        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
+
+        Without ``entity_id`` and ``resource`` it is the status of the store, as `SyncRepository.status` returns it.
+        ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
+        name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
+        """
+        inner: Any = self._inner
+        answer: Status | list[LevelStatus] = run(inner.get_status(entity_id, resource, limits, needed, priority))
+        return answer
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+    ) -> Availability: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+    ) -> list[Availability]: ...
+
+    @overload
+    def check_availability(
+        self,
+        entity_id: str,
+        resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+    ) -> list[Availability]: ...
+
+    def check_availability(
+        self,
+        entity_id: str | list[str] | tuple[str, ...],
+        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
+        needed: Mapping[str, int] | None = None,
+        limits: Sequence[Limit] | None = None,
+        priority: str | None = None,
+    ) -> Availability | list[Availability]:
+        """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
+
+        ``needed`` are tokens by limit name; None asks for nothing. A slot of every concurrency limit is needed as well,
+        as an acquire takes one. ``limits`` are counted by instead of the stored ones. With a list of ``entity_id``, of
+        ``resource`` or of both it answers for each entity on each resource, in that order, reading all of them at once;
+        a mapping says what is needed of each resource. ``priority`` is that of the requests.
+        """
+        inner: Any = self._inner
+        answer: Availability | list[Availability] = run(
+            inner.check_availability(entity_id, resource, needed, limits, priority)
+        )
+        return answer
+
+    def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
+        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent.
+
+        Capacities are those in force; for entities without stored limits those of the last charge.
+        """
+        return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
+
+    def is_available(self, timeout: float = 1.0) -> bool:
+        """Return whether the store can be used and answers within ``timeout`` seconds."""
+        return run(self._inner.is_available(timeout))
 
 
-class SyncRateLimiter(SyncOperations):
+class SyncRateLimiter(
+    SyncQueryOperations, SyncEntityOperations, SyncPolicyOperations, SyncHistoryOperations, SyncStackOperations
+):
     """Limits calls whose cost is known only afterwards.
 
     ``repository`` is a `SyncRepository`, a store URL, a store or a stack name. ``on_unavailable`` decides what happens
@@ -66,7 +197,6 @@ class SyncRateLimiter(SyncOperations):
     Entity and config operations work here as on the repository.
     """
 
-    repository: SyncRepository
     _inner: BlockingRateLimiter
 
     def __init__(
@@ -89,25 +219,25 @@ class SyncRateLimiter(SyncOperations):
         prefetch: float = 0,
         **earlier: Unpack[EarlierOptions],
     ) -> None:
-        given = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
-        if isinstance(repository, Repository):
-            raise ValidationError("repository", repository, "is async; pass a SyncRepository to SyncRateLimiter")
-        opened = repository if isinstance(repository, SyncRepository) else None
-        self.repository = opened or SyncRepository(repository, **given)  # type: ignore[arg-type]  # each by its name
-        given = {} if opened is None else given
-        told: dict[str, Any] = {"observer": observer, "on_alert": on_alert, "on_lost": on_lost, **earlier}
         self._inner = BlockingRateLimiter(
-            self.repository._inner,
-            **given,  # type: ignore[arg-type]  # refused there, each by its own name
-            on_unavailable=on_unavailable,
+            repository._inner if isinstance(repository, SyncRepository) else repository,
+            name,
+            region,
+            endpoint_url,
+            stack_options,
+            on_unavailable,
             speculative_writes=speculative_writes,
             bucket_ttl_refill_multiplier=bucket_ttl_refill_multiplier,
             refusal_ttl=refusal_ttl,
             timeout=timeout,
             atomic=atomic,
+            observer=observer,
+            on_alert=on_alert,
+            on_lost=on_lost,
             prefetch=prefetch,
-            **told,
+            **earlier,
         )
+        self.repository = SyncRepository._of(self._inner.repository, repository)
         self._options = self._inner.options
 
     @property
@@ -177,7 +307,7 @@ class SyncRateLimiter(SyncOperations):
         {'rpm': 1, 'tpm': 1730}
         """
         if consume is None or also is not None or type(resource) is not str or use_stored_limits:
-            warn_ignored({"use_stored_limits": use_stored_limits})
+            warn_stored_limits(use_stored_limits)
             costs = check_costs(resource, consume, also)
             kept = check_on_error(on_error, costs, by_resource=also is not None or not isinstance(resource, str))
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
@@ -188,144 +318,13 @@ class SyncRateLimiter(SyncOperations):
             return SyncLease(self._inner, entity_id, name, cost, options)
         cost = check_amounts("consume", consume)
         options = self._options.usual
-        is_usual = limits is None and on_unavailable is None and max_wait is None
-        is_usual = is_usual and timeout is None and atomic is None and holder is None and on_lost is None
-        if not is_usual or priority is not None or exact or on_error != "give_back":
+        is_usual = limits is None and on_unavailable is None and (max_wait is None)
+        is_usual = is_usual and timeout is None and (atomic is None) and (holder is None) and (on_lost is None)
+        if not is_usual or priority is not None or exact or (on_error != "give_back"):
             kept = check_on_error(on_error, {resource: cost}, by_resource=False)
             stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, kept)
             options = self._options.check(*stated)
         return SyncLease(self._inner, entity_id, resource, cost, options)
-
-    def available(
-        self,
-        entity_id: str,
-        resource: str,
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-        *,
-        use_stored_limits: bool = False,
-    ) -> dict[str, int]:
-        """Return the whole tokens left by limit, the least over all levels that an acquire charges; may be negative.
-
-        ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
-        for others is not counted as left. ``use_stored_limits`` has no effect.
-        """
-        return run(self._inner.available(entity_id, resource, limits, priority, use_stored_limits=use_stored_limits))
-
-    def time_until_available(
-        self,
-        entity_id: str,
-        resource: str,
-        needed: Mapping[str, int],
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-        *,
-        use_stored_limits: bool = False,
-    ) -> float:
-        """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
-
-        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
-        these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
-        ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
-        """
-        given = (entity_id, resource, needed, limits, priority)
-        return run(self._inner.time_until_available(*given, use_stored_limits=use_stored_limits))
-
-    @overload
-    def get_status(self) -> Status: ...
-
-    @overload
-    def get_status(
-        self,
-        entity_id: str,
-        resource: str,
-        limits: Sequence[Limit] | None = None,
-        needed: Mapping[str, int] | None = None,
-        priority: str | None = None,
-    ) -> list[LevelStatus]: ...
-
-    def get_status(
-        self,
-        entity_id: str | None = None,
-        resource: str | None = None,
-        limits: Sequence[Limit] | None = None,
-        needed: Mapping[str, int] | None = None,
-        priority: str | None = None,
-    ) -> Status | list[LevelStatus]:
-        """Return the status of every limit of every level, the entity itself first, and where the limit comes from.
-
-        Without ``entity_id`` and ``resource`` it is the status of the store, as `SyncRepository.status` returns it.
-        ``limits`` are counted by instead of the stored ones; nothing is written. ``needed`` are the tokens by limit
-        name that ``retry_after_seconds`` waits for; one of each limit if None. ``priority`` is that of the request.
-        """
-        given: Any = (entity_id, resource, limits, needed, priority)  # of either form
-        return run(self._inner.get_status(*given))
-
-    @overload
-    def check_availability(
-        self,
-        entity_id: str,
-        resource: str,
-        needed: Mapping[str, int] | None = None,
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-    ) -> Availability: ...
-
-    @overload
-    def check_availability(
-        self,
-        entity_id: list[str] | tuple[str, ...],
-        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
-        needed: Mapping[str, int] | None = None,
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-    ) -> list[Availability]: ...
-
-    @overload
-    def check_availability(
-        self,
-        entity_id: str,
-        resource: list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
-        needed: Mapping[str, int] | None = None,
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-    ) -> list[Availability]: ...
-
-    def check_availability(
-        self,
-        entity_id: str | list[str] | tuple[str, ...],
-        resource: str | list[str] | tuple[str, ...] | Mapping[str, Mapping[str, int] | None],
-        needed: Mapping[str, int] | None = None,
-        limits: Sequence[Limit] | None = None,
-        priority: str | None = None,
-    ) -> Availability | list[Availability]:
-        """Return whether ``needed`` would be granted, when it would be, and what is left; nothing is taken.
-
-        ``needed`` are tokens by limit name; None asks for nothing. A slot of every concurrency limit is needed as well,
-        as an acquire takes one. ``limits`` are counted by instead of the stored ones. With a list of ``entity_id``, of
-        ``resource`` or of both it answers for each entity on each resource, in that order, reading all of them at once;
-        a mapping says what is needed of each resource. ``priority`` is that of the requests.
-        """
-        answer = self._inner.check_availability(entity_id, resource, needed, limits, priority)
-        return run(answer)  # type: ignore[return-value]  # one of the two
-
-    def get_resource_capacity(self, resource: str, limit_name: str, parents_only: bool = False) -> ResourceCapacity:
-        """Return one limit of a resource over all entities with a bucket for it; ``parents_only``: without a parent.
-
-        Capacities are those in force; for entities without stored limits those of the last charge.
-        """
-        return run(self._inner.get_resource_capacity(resource, limit_name, parents_only))
-
-    def is_available(self, timeout: float = 1.0) -> bool:
-        """Return whether the store can be used and answers within ``timeout`` seconds."""
-        return run(self._inner.is_available(timeout))
-
-    def flush(self) -> None:
-        """Give back the tokens that were drawn in advance (``prefetch``), and write the corrections that wait for it.
-
-        This happens by itself, within ``prefetch`` seconds, and when the limiter is closed.
-        """
-        run(self._inner.flush())
 
     def renew_slots(self) -> None:
         """Renew the slots of open leases that are due by now.
@@ -333,6 +332,13 @@ class SyncRateLimiter(SyncOperations):
         This happens in the background by itself; call it in tests that have a clock of their own.
         """
         run(self._inner.renew_slots())
+
+    def flush(self) -> None:
+        """Give back the tokens that were drawn in advance (``prefetch``), and write the corrections that wait for it.
+
+        This happens by itself, within ``prefetch`` seconds, and when the limiter is closed.
+        """
+        run(self._inner.flush())
 
     def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.

@@ -4,73 +4,45 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..forks import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from .tally import Attributes
 
-    from ..limiter.limiter import RateLimiter
-    from ..repository.repository import Repository
-    from ..sync import SyncRateLimiter, SyncRepository
-
-Limiter: TypeAlias = "RateLimiter | SyncRateLimiter"
-Attributes: TypeAlias = tuple[tuple[str, str], ...]
+S = TypeVar("S")
+Reader: TypeAlias = "Callable[[S], Iterator[tuple[Attributes, int]]]"
+"""Yields how much a source holds, by attributes."""
 
 
-class HeldSlots:
-    """Reads what limiters hold. A line that was told once is told for ever: that nothing is held any more is news."""
+class Held(Generic[S]):
+    """Reads what sources hold. A line that was reported once always is: 0 says that nothing is held any more."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._limiters: WeakKeyDictionary[Limiter, tuple[Attributes, frozenset[str]]] = WeakKeyDictionary()
-        self._told: set[Attributes] = set()
+        self._sources: WeakKeyDictionary[S, Reader[S]] = WeakKeyDictionary()
+        self._told: dict[Attributes, int] = {}
         protect(self._lock)
 
-    def join(self, limiter: Limiter, where: Mapping[str, str], labels: frozenset[str]) -> None:
-        """Read what a limiter holds from now on. ``labels`` are the names beside that of the limit."""
+    def join(self, source: S, read: Reader[S]) -> None:
+        """Read what a source holds from now on, as long as it exists."""
         with self._lock:
-            self._limiters[limiter] = (*where.items(),), labels
+            self._sources[source] = read
 
-    def leave(self, limiter: Limiter) -> None:
+    def leave(self, source: S) -> None:
         """Read it no more."""
         with self._lock:
-            self._limiters.pop(limiter, None)
+            self._sources.pop(source, None)
 
     def totals(self) -> dict[Attributes, int]:
-        """Return how many slots are held by attributes, 0 for those that have been held."""
+        """Return how much is held by attributes, 0 where something has been held."""
         with self._lock:
-            totals: Counter[Attributes] = Counter(dict.fromkeys(self._told, 0))
-            for limiter, (where, labels) in tuple(self._limiters.items()):
-                for owner, count in limiter.held_slots.items():
-                    named = [(f"zae_limiter.{label}", getattr(owner, label)) for label in sorted(labels)]
-                    totals[*where, ("zae_limiter.limit", owner.limit_name), *named] += count
-            self._told.update(totals)
-            return dict(totals)
-
-
-class HeldAdvances:
-    """Reads how many tokens limiters hold that were drawn in advance; nothing of those that never held any."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._repositories: WeakKeyDictionary[Repository | SyncRepository, Attributes] = WeakKeyDictionary()
-        self._told: set[Attributes] = set()
-        protect(self._lock)
-
-    def join(self, repository: Repository | SyncRepository, where: Mapping[str, str]) -> None:
-        """Read what the limiters of a repository hold, from now on."""
-        with self._lock:
-            self._repositories[repository] = (*where.items(),)
-
-    def totals(self) -> dict[Attributes, int]:
-        """Return how many tokens are held, by attributes."""
-        with self._lock:
-            totals: Counter[Attributes] = Counter(dict.fromkeys(self._told, 0))
-            for repository, where in tuple(self._repositories.items()):
-                totals[where] += repository.get_backend_stats().prefetch.held
-            totals = Counter({where: held for where, held in totals.items() if held or where in self._told})
-            self._told.update(totals)
-            return dict(totals)
+            held: Counter[Attributes] = Counter()
+            for source, read in tuple(self._sources.items()):
+                for attributes, count in read(source):
+                    held[attributes] += count
+            self._told = dict.fromkeys(self._told, 0) | +held
+            return self._told

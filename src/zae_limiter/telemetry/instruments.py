@@ -11,11 +11,16 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from .._version import __version__
-from .held import HeldAdvances, HeldSlots
+from .held import Held
 from .tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
+
+    from ..limiter.limiter import RateLimiter
+    from ..repository.repository import Repository
+    from ..sync import SyncRateLimiter, SyncRepository
 
 _SECONDS = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
@@ -58,11 +63,11 @@ class Instruments:
             "zae_limiter.overdrawn", "{decision}", "Decisions that exceeded a soft or bypassed limit"
         )
         self.lost = meter.create_counter("zae_limiter.slots.lost", "{slot}", "Slots lost while their calls went on")
-        self.held = HeldSlots()
+        self.held: Held[RateLimiter | SyncRateLimiter] = Held()
         meter.create_observable_up_down_counter(
             "zae_limiter.slots.held", [partial(_read_held, self.held)], "{slot}", "Slots held by this process"
         )
-        self.prefetched = HeldAdvances()
+        self.prefetched: Held[Repository | SyncRepository] = Held()
         meter.create_observable_up_down_counter(
             "zae_limiter.prefetch.held", [partial(_read_held, self.prefetched)], "{token}", "Tokens drawn in advance"
         )
@@ -77,7 +82,7 @@ class Instruments:
             )
 
 
-def _read_held(held: HeldSlots | HeldAdvances, _: CallbackOptions) -> Iterator[Observation]:
+def _read_held(held: Held[Any], _: CallbackOptions) -> Iterator[Observation]:
     for attributes, count in held.totals().items():
         yield Observation(count, dict(attributes))
 

@@ -17,7 +17,7 @@ from ..sync import SyncRateLimiter
 from .tally import Series
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from opentelemetry.metrics import MeterProvider
 
@@ -89,8 +89,9 @@ class Meter(Observer):
         self._where = {f"zae_limiter.{name}": value for name, value in where}
         self._labels = labels
         self._limiter = ref(limiter)
-        instruments.held.join(limiter, self._where, labels)
-        instruments.prefetched.join(repository, self._where)
+        attributes = (*self._where.items(),)
+        instruments.held.join(limiter, partial(_read_slots, attributes, labels))
+        instruments.prefetched.join(repository, partial(_read_prefetched, attributes))
         tally, store = instruments.tally, repository.store
         joined = [tally.join(repository, partial(_read_repository, repository, where))]
         if isinstance(store, Metered):
@@ -137,6 +138,18 @@ class Meter(Observer):
     def _attributes(self, told: Decision | Settlement | Alert | SlotLost, more: dict[str, str]) -> dict[str, str]:
         labels = {f"zae_limiter.{label}": getattr(told, label) for label in self._labels}
         return {**self._where, **more, **labels}
+
+
+def _read_slots(
+    where: Attributes, labels: frozenset[str], limiter: RateLimiter | SyncRateLimiter
+) -> Iterator[tuple[Attributes, int]]:
+    for owner, count in limiter.held_slots.items():
+        named = [(f"zae_limiter.{label}", getattr(owner, label)) for label in sorted(labels)]
+        yield (*where, ("zae_limiter.limit", owner.limit_name), *named), count
+
+
+def _read_prefetched(where: Attributes, repository: Repository | SyncRepository) -> Iterator[tuple[Attributes, int]]:
+    yield where, repository.get_backend_stats().prefetch.held
 
 
 def _read_repository(repository: Repository | SyncRepository, where: Attributes) -> Counts:

@@ -4,6 +4,10 @@
 """
 
 PATHS = {
+    "zae_limiter.bucket": (
+        *("build_limit_status", "calculate_available", "calculate_retry_after", "calculate_time_until_available"),
+        *("force_consume", "refill_bucket", "try_consume", "would_refill_satisfy"),
+    ),
     "zae_limiter.cli": ("cli",),
     "zae_limiter.config_cache": ("CacheStats", "ConfigCache"),
     "zae_limiter.infra": ("get_cfn_template",),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..aws import package, template
-from ..repository.stacks import StackOperations
-from ..sync.stacks import SyncStackOperations
+from ..repository.opening import StackOperations
+from ..sync.opening import SyncStackOperations
 
 if TYPE_CHECKING:
     from ..core.reports import LimiterInfo
@@ -38,15 +38,14 @@ def get_package_info() -> dict[str, Any]:
     }
 
 
-class _Place:
-    """A region of an AWS account."""
+class _Discovery:
+    """Finds the limiters that are deployed in a region of an AWS account."""
 
     def __init__(self, region: str | None = None, endpoint_url: str | None = None) -> None:
-        self.region = region
-        self.endpoint_url = endpoint_url
+        self.region, self.endpoint_url = region, endpoint_url
 
 
-class InfrastructureDiscovery(_Place):
+class InfrastructureDiscovery(_Discovery):
     """Finds the limiters that are deployed in a region. `Repository.list_deployed` does the same."""
 
     async def list_limiters(self) -> list[LimiterInfo]:
@@ -59,11 +58,10 @@ class InfrastructureDiscovery(_Place):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        return None
+    async def __aexit__(self, *error: object) -> None: ...
 
 
-class SyncInfrastructureDiscovery(_Place):
+class SyncInfrastructureDiscovery(_Discovery):
     """Finds the limiters that are deployed in a region. `SyncRepository.list_deployed` does the same."""
 
     def list_limiters(self) -> list[LimiterInfo]:
@@ -76,5 +74,4 @@ class SyncInfrastructureDiscovery(_Place):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        return None
+    def __exit__(self, *error: object) -> None: ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..core import names
 from ..records import keys, level, splitting
 from ..records.keys import (
@@ -36,37 +38,15 @@ BUCKET_FIELD_RP, BUCKET_FIELD_TC, BUCKET_FIELD_RF = "rp", "tc", level.ANCHOR
 DEFAULT_RESOURCE, RESERVED_NAMESPACE = names.DEFAULT_RESOURCE, names.RESERVED_NAMESPACE
 WCU_LIMIT_NAME, MAX_SHARD_COUNT = names.INFRASTRUCTURE_LIMIT, splitting.MAX_SHARDS
 bucket_attr, get_table_definition = level.attribute, table.table_definition
+sk_state, sk_meta, sk_version = partial(str, SK_STATE), partial(str, SK_META), partial(str, SK_VERSION)
+sk_resources, sk_entity_config_resources = partial(str, SK_RESOURCES), partial(str, SK_ENTITY_CONFIG_RESOURCES)
+sk_namespace_prefix, sk_nsid_prefix = partial(str, SK_NAMESPACE_PREFIX), partial(str, SK_NSID_PREFIX)
 _DAY_SECONDS = 86_400
 
 
 def pk_bucket(namespace_id: str, entity_id: str, resource: str, shard_id: int) -> str:
     """Return the partition key of a bucket."""
     return keys.bucket(namespace_id, entity_id, resource, shard_id).pk
-
-
-def sk_state() -> str:
-    """Return the sort key of a bucket."""
-    return SK_STATE
-
-
-def sk_meta() -> str:
-    """Return the sort key of an entity."""
-    return SK_META
-
-
-def sk_version() -> str:
-    """Return the sort key of a version record."""
-    return SK_VERSION
-
-
-def sk_resources() -> str:
-    """Return the sort key of the registry of resources."""
-    return SK_RESOURCES
-
-
-def sk_entity_config_resources() -> str:
-    """Return the sort key of the registry of resources for which entities have limits."""
-    return SK_ENTITY_CONFIG_RESOURCES
 
 
 def sk_namespace(namespace_name: str) -> str:
@@ -77,16 +57,6 @@ def sk_namespace(namespace_name: str) -> str:
 def sk_nsid(namespace_id: str) -> str:
     """Return the sort key of a namespace by its id."""
     return keys.nsid(namespace_id).sk
-
-
-def sk_namespace_prefix() -> str:
-    """Return the prefix of `sk_namespace`."""
-    return SK_NAMESPACE_PREFIX
-
-
-def sk_nsid_prefix() -> str:
-    """Return the prefix of `sk_nsid`."""
-    return SK_NSID_PREFIX
 
 
 def gsi3_sk_entity(entity_id: str) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
-from ..core.bucket import MILLI
+from ..core.production import MILLI
 from .fields import Fields
 from .profiles import choose_tightest, merge_names
 

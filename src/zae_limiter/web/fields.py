@@ -10,9 +10,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.bucket import MILLI
 from ..core.errors import ValidationError
 from ..core.limit import Limit, whole
+from ..core.production import MILLI
 from .profiles import (
     CONCURRENT,
     PROFILES,
@@ -29,7 +29,7 @@ from .profiles import (
 )
 
 if TYPE_CHECKING:
-    from ..core.errors import StatusFields
+    from ..core.refusals import StatusFields
     from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")

@@ -9,8 +9,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from ..core.bucket import MILLI
 from ..core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled, ValidationError
+from ..core.production import MILLI
 from . import answers
 from .fields import Fields
 from .keys import SeveralKeysError

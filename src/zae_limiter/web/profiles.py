@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.bucket import MILLI
+from ..core.production import MILLI
 
 if TYPE_CHECKING:
     from ..core.limit import Limit

@@ -41,6 +41,16 @@ _UNIX = "unix"
 _UNIX_PEERS = (None, "", "localhost")
 """The peers that servers report on a unix socket; with TCP it is always a number."""
 
+_IGNORED = (
+    "The header %s from the peer %r is ignored: the peer itself counts as the client. If it is a proxy of yours that "
+    "writes this header, set proxies=Proxies(%s, header=%r)."
+)
+_MIXED = (
+    "The header %s from the proxy %r is not believed: this WSGI server may have mixed %s, which clients can send, into "
+    "it. The proxy counts as the client. If your proxies or the server drop headers that have underscores in their "
+    "names, set Proxies(..., drops_underscores=True)."
+)
+
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*"'
 _PAIR = re.compile(rf"({_TOKEN})=(?:({_TOKEN})|({_QUOTED}))")
@@ -73,7 +83,7 @@ class Proxies:
     _hops: int = field(init=False, repr=False, compare=False)
     _ours: _TrustedHops = field(init=False, repr=False, compare=False)
     _watch: _IgnoredHeaders = field(init=False, repr=False, compare=False)
-    _mixed: _MixedHeaders = field(init=False, repr=False, compare=False)
+    _mixed: _OneWarning = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         trusted = _check_trusted(self.trusted)
@@ -83,7 +93,7 @@ class Proxies:
             raise ValidationError("header", self.header, f"must be one of {', '.join(_READERS)}")
         if not isinstance(self.drops_underscores, bool):
             raise ValidationError("drops_underscores", self.drops_underscores, "must be True or False")
-        watches = {"_watch": _IgnoredHeaders(), "_mixed": _MixedHeaders()}
+        watches = {"_watch": _IgnoredHeaders(), "_mixed": _OneWarning()}
         derived = {"_hops": hops, "_ours": _TrustedHops(entries), **watches}
         for name, value in {"trusted": trusted, "header": header, **derived}.items():
             object.__setattr__(self, name, value)
@@ -113,7 +123,7 @@ class Proxies:
         if find_mixing is not None:
             mixing = find_mixing(self.header)
             if mixing is not Mixing.NONE and not (mixing is Mixing.JOINED and self._fits(entries)):
-                self._mixed.warn(self.header, peer)
+                self._mixed.log(_MIXED, self.header, peer, self.header.replace("-", "_"))
                 return peer
         nearest = peer
         for entry in islice(_READERS[self.header](entries), hops or _MOST_HOPS):
@@ -155,17 +165,34 @@ class _TrustedHops(dict[str | None, bool | None]):
         return found
 
 
-class _IgnoredHeaders:
-    """Warns once of a header that is there and ignored: a setting may have been forgotten.
+class _OneWarning:
+    """A warning about a header that is not believed, logged once: a setting may have been forgotten."""
+
+    __slots__ = ("due",)
+
+    def __init__(self) -> None:
+        self.due = [True]  # a list, because only one thread can pop its one element
+
+    def log(self, message: str, header: str, peer: str | None, *more: str) -> None:
+        """Log it, unless that has been done."""
+        try:
+            self.due.pop()
+        except IndexError:
+            return
+        tell(WEB_HEADER_IGNORED, message, header, peer, *more, zae_header=header, zae_peer=peer)
+
+
+class _IgnoredHeaders(_OneWarning):
+    """Warns of a header that is there and ignored.
 
     A check reads four headers, so after the first hundred requests only every hundredth is checked.
     """
 
-    __slots__ = ("_requests", "due")
+    __slots__ = ("_requests",)
 
     def __init__(self) -> None:
+        super().__init__()
         self._requests = 0
-        self.due = [True]  # a list, because only one thread can pop its one element
 
     def check(self, peer: str | None, lines: Lines) -> None:
         """Warn if this request is among those checked and has one of the headers."""
@@ -178,39 +205,8 @@ class _IgnoredHeaders:
         address = parse(peer) if peer else None
         if address is not None and address in map(parse, islice(_READERS[header](lines(header)), _MOST_HOPS)):
             return  # a server that believes the header has put what it says in the place of the peer
-        try:
-            self.due.pop()
-        except IndexError:
-            return
         advice = f"[{_UNIX!r}]" if peer in _UNIX_PEERS else "1" if address is None else f"[{str(address)!r}]"
-        message = (
-            "The header %s from the peer %r is ignored: the peer itself counts as the client. If it is a proxy of "
-            "yours that writes this header, set proxies=Proxies(%s, header=%r)."
-        )
-        tell(WEB_HEADER_IGNORED, message, header, peer, advice, header, zae_header=header, zae_peer=peer)
-
-
-class _MixedHeaders:
-    """Warns once of a header that is not believed because the server may have mixed another one into it."""
-
-    __slots__ = ("_due",)
-
-    def __init__(self) -> None:
-        self._due = [True]
-
-    def warn(self, header: str, peer: str | None) -> None:
-        """Warn, unless that has been done."""
-        try:
-            self._due.pop()
-        except IndexError:
-            return
-        message = (
-            "The header %s from the proxy %r is not believed: this WSGI server may have mixed %s, which clients can "
-            "send, into it. The proxy counts as the client. If your proxies or the server drop headers that have "
-            "underscores in their names, set Proxies(..., drops_underscores=True)."
-        )
-        misspelt = header.replace("-", "_")
-        tell(WEB_HEADER_IGNORED, message, header, peer, misspelt, zae_header=header, zae_peer=peer)
+        self.log(_IGNORED, header, peer, advice, header)
 
 
 def _check_trusted(trusted: object) -> int | tuple[str, ...]:

@@ -24,8 +24,9 @@ from .request import Request
 from .templates import Template
 
 if TYPE_CHECKING:
-    from ..limiter.lease import Lease, SyncLease
+    from ..limiter.lease import Lease
     from ..limiter.limiter import RateLimiter
+    from ..limiter.sync_lease import SyncLease
     from ..sync.facade import SyncRateLimiter
     from .fields import Fields
     from .paths import Paths

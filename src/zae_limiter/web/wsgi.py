@@ -21,7 +21,7 @@ from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refus
 
 if TYPE_CHECKING:
     from ..core.limit import Limit
-    from ..limiter.lease import SyncLease
+    from ..limiter.sync_lease import SyncLease
     from ..sync.facade import SyncRateLimiter
 
     Environ: TypeAlias = dict[str, Any]

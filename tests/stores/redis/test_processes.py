@@ -17,7 +17,7 @@ from tests.support.deadlines import PATIENCE
 from tests.support.redis import shared
 from tests.support.redis.server import Server
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.core.bucket import Rule, produced
+from zae_limiter.core.production import Rule
 from zae_limiter.records.charging import LAG_MS
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Grant(NamedTuple):
         """What the rate had produced by the instant as of which a bucket was charged."""
         bound = self.bounds.get(entity)
         if bound is None:
-            return produced(self.now_ms, rule)
-        return produced(self.anchors[entity], rule) + rule.capacity - bound - 1
+            return rule.produced(self.now_ms)
+        return rule.produced(self.anchors[entity]) + rule.capacity - bound - 1
 
 
 @contextlib.contextmanager

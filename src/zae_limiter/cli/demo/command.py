@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +12,10 @@ from ...clock import Clock, SystemClock
 from ...core.urls import show_url
 from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
-from . import scenario
-from .simulation import Simulation
+from ..output import print_json
 
 if TYPE_CHECKING:
-    from ...sync import SyncRateLimiter
-    from .views import Sleep
+    from collections.abc import Callable
 
 
 @click.command(cls=Command)
@@ -47,38 +43,45 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
       zae-limiter demo --plain --fast --seed 7
       zae-limiter demo --url sqlite:///demo.db
     """
-    from . import results, views
+    from ...sync import SyncRateLimiter, SyncRepository
+    from . import results, simulation, views
 
     url = _choose_url(shell, fast)
     number = secrets.randbelow(10_000) if seed is None else seed
     clock, sleep = _choose_clock(fast)
-    with _open_limiter(url, clock) as limiter:
-        scenario.install(limiter)
-        run = Simulation(limiter, clock, number, seconds)
-        title = f"zae-limiter demo · {url} · seed {number}"
-        finished = views.show_run(run, title, sleep, plain=plain or fast, quiet=shell.as_json)
-        result = results.judge_run(run, limiter, number)
-    results.print_result(result, as_json=shell.as_json)
-    if not result.ok:
-        raise click.exceptions.Exit(OVER_ADMITTED)
-    if not finished:
-        raise click.exceptions.Exit(CODES[click.Abort])
+    name = f"demo-{secrets.token_hex(4)}"
+    with SyncRepository(url, namespace=name, clock=clock) as repository:
+        made, limiter = repository.register_namespace(name, "demo"), SyncRateLimiter(repository)
+        try:
+            simulation.install(limiter)
+            run = simulation.Simulation(limiter, clock, number, seconds)
+            title = f"zae-limiter demo · {url} · seed {number}"
+            finished = views.show_run(run, title, sleep, plain=plain or fast, quiet=shell.as_json)
+            lines = results.judge(run, results.read_counts(limiter))
+        finally:  # only the audit log remains
+            repository.delete_namespace(name, "demo")
+            repository.purge_namespace(made.id, "demo")
+    ok = all(line.is_right for line in lines)
+    if shell.as_json:
+        print_json({"ok": ok, "seed": number, "seconds": run.elapsed_ms / 1000, "limits": lines})
+    else:
+        results.print_result(run, lines)
+    if not (ok and finished):
+        raise click.exceptions.Exit(CODES[click.Abort] if ok else OVER_ADMITTED)
 
 
 def _choose_url(shell: Shell, fast: bool) -> str:
     """Return the store to run on: never that of the environment, which may be in use."""
     url = shell.url or "memory://"
-    embedded = "The demo runs on an embedded store: memory, or --url sqlite:///demo.db"
-    if shell.stack_name is not None:
-        raise click.UsageError(f"{embedded}.")
-    if not url.startswith(("memory://", "sqlite://")):
-        raise click.UsageError(f"{embedded}, not {show_url(url)}.")
+    if shell.stack_name is not None or not url.startswith(("memory://", "sqlite://")):
+        other = "" if shell.stack_name is not None else f", not {show_url(url)}"
+        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db{other}.")
     if fast and not url.startswith("memory://"):
         raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     return url
 
 
-def _choose_clock(fast: bool) -> tuple[Clock, Sleep]:
+def _choose_clock(fast: bool) -> tuple[Clock, Callable[[float], object]]:
     """Return a clock and the function that waits by it."""
     if not fast:
         return SystemClock(), time.sleep
@@ -86,18 +89,3 @@ def _choose_clock(fast: bool) -> tuple[Clock, Sleep]:
 
     clock = ManualClock()
     return clock, clock.advance
-
-
-@contextmanager
-def _open_limiter(url: str, clock: Clock) -> Iterator[SyncRateLimiter]:
-    """Yield a limiter in its own namespace, of which only the audit log remains."""
-    from ...sync import SyncRateLimiter, SyncRepository
-
-    name = f"demo-{secrets.token_hex(4)}"
-    with SyncRepository(url, namespace=name, clock=clock) as repository:
-        made = repository.register_namespace(name, "demo")
-        try:
-            yield SyncRateLimiter(repository)
-        finally:
-            repository.delete_namespace(name, "demo")
-            repository.purge_namespace(made.id, "demo")

@@ -1,222 +1,241 @@
-"""The simulation: calls arrive, are granted or refused, take their time, and settle what they really used.
+"""The traffic of the demo: calls arrive, are granted or refused, take their time, and settle what they really used.
 
-Every decision is made by the limiter. The simulation only decides when somebody calls and what a call uses. Events are
-drawn in order of time from one seeded source, so a run with a manual clock repeats exactly.
+The limiter makes every decision. The simulation only decides when a key calls and what a call uses, by one seeded
+source, so a run on a manual clock repeats. Keys and calls are generators that yield the instant at which they go on.
 """
 
 from __future__ import annotations
 
-import enum
 import heapq
-import itertools
 import random
-from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...clock import Clock
 from ...core.errors import RateLimitExceeded
-from ...core.reports import LevelStatus
-from .ledger import Ledger
-from .scenario import ESTIMATE, KEYS, RESOURCE, Party
+from ...core.limit import Limit
+from .ledger import Entry
 
 if TYPE_CHECKING:
-    from ...sync import SyncLease, SyncRateLimiter
+    from ...clock import Clock
+    from ...core.reports import LevelStatus
+    from ...sync import SyncRateLimiter
 
+RESOURCE, ESTIMATE = "gpt-4", 400
+"""What is called, and the tokens charged for a call before anybody knows what it uses."""
 COST = {"rpm": 1, "tpm": ESTIMATE}
-TRIES = 3
-FAILURE_RATE = 0.04
-_TAIL = 1.15
-_LEAST_TOKENS = 120
-_MOST_TOKENS = 4_500
+_TRIES, _FAILURE_RATE = 3, 0.04
 
 
-class EventKind(enum.Enum):
-    """The kind of an event."""
+class Party(NamedTuple):
+    """An entity. A key makes ``rate`` calls a second: all the time, or for ``burst_ms`` of every ``cycle_ms``."""
 
-    GRANTED = "granted"
-    REFUSED = "refused"
-    SETTLED = "settled"
-    FAILED = "failed"
-    GAVE_UP = "gave up"
-    REPAID = "repaid"
+    id: str
+    label: str
+    parent_id: str | None
+    limits: tuple[Limit, Limit]
+    rate: float = 0.0
+    burst_ms: int = 1000
+    cycle_ms: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class DemoEvent:
-    """One event of a call or of a bucket."""
+def _limits(rpm: int, calls: int, tpm: int, tokens: int) -> tuple[Limit, Limit]:
+    return Limit.per_minute("rpm", rpm, burst=calls), Limit.per_minute("tpm", tpm, burst=tokens)
+
+
+_KEY, _PROJECT = _limits(120, 6, 48_000, 2_500), _limits(200, 10, 78_000, 4_000)
+PARTIES = (
+    Party("acme", "acme", None, _limits(360, 14, 120_000, 6_000)),
+    Party("chat", "├ chat", "acme", _PROJECT),
+    Party("web", "│ ├ web", "chat", _KEY, 1.8),
+    Party("mobile", "│ └ mobile", "chat", _KEY, 1.1),
+    Party("batch", "└ batch", "acme", _PROJECT),
+    Party("etl", "  ├ etl", "batch", _KEY, 7.0, 1200, 4000),
+    Party("evals", "  └ evals", "batch", _KEY, 1.0),
+)
+"""Parents come before their children, siblings together: the order of the tree."""
+BY_ID = {party.id: party for party in PARTIES}
+KEYS = tuple(party for party in PARTIES if party.rate)
+
+
+def install(limiter: SyncRateLimiter) -> None:
+    """Create all entities. Keys use the limits of the resource; those above have their own."""
+    limiter.set_resource_defaults(RESOURCE, _KEY, principal="demo")
+    for party in PARTIES:
+        limiter.create_entity(party.id, None, party.parent_id, party.parent_id is not None, None, "demo")
+        if not party.rate:
+            limiter.set_limits(party.id, party.limits, RESOURCE, principal="demo")
+
+
+class Event(NamedTuple):
+    """What happened to a call or a bucket."""
 
     at_ms: int
-    """Since the start of the run."""
-    kind: EventKind
+    kind: str
     who: str
     text: str
     debt: bool = False
-    """Whether it drove a bucket below zero."""
 
 
 class UpstreamFailure(Exception):
     """The model answered with an error, so the limiter gives the whole cost back."""
 
 
-@dataclass(slots=True)
-class Call:
-    """One call of a key, from its arrival to its settlement."""
-
-    number: int
-    party: Party
-    used: int
-    seconds: float
-    fails: bool
-    tries: int = 0
-    open: ExitStack = field(default_factory=ExitStack)
-    lease: SyncLease | None = None
-
-
 class Simulation:
-    """Traffic against a limiter, one event at a time."""
+    """Traffic against a limiter, and the log of each limit of each entity, with how often it refused."""
 
     def __init__(self, limiter: SyncRateLimiter, clock: Clock, seed: int, seconds: float) -> None:
-        self._limiter = limiter
-        self._clock = clock
-        self._random = random.Random(seed)
+        self._limiter, self._clock, self._random = limiter, clock, random.Random(seed)
         self.start_ms = clock.now_ms()
         self.end_ms = self.start_ms + round(seconds * 1000)
-        self.ledger = Ledger()
-        self.events: list[DemoEvent] = []
-        self.counts: Counter[EventKind] = Counter()
-        self._order = itertools.count()
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._open: dict[int, Call] = {}
+        self.logs: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        self.refused, self.counts, self.events = Counter[tuple[str, str]](), Counter[str](), list[Event]()
+        self.deepest_debt = self.longest_debt_ms = 0
         self._in_debt: dict[tuple[str, str], int] = {}
-        self.granted_later = 0
-        self._longest_debt_ms = 0
-        self.deepest_debt = 0
+        self._due: list[tuple[int, int, Iterator[int]]] = []
+        self._order, self._is_over = count(), False
         for party in KEYS:
-            self._expect(party, self.start_ms)
+            self._go_on(self._arrive(party))
 
     @property
     def elapsed_ms(self) -> int:
-        """The milliseconds since the start."""
+        """The time since the start."""
         return self._clock.now_ms() - self.start_ms
 
-    @property
-    def longest_debt_ms(self) -> int:
-        """The longest time that a bucket was in debt so far."""
-        now_ms = self._clock.now_ms()
-        return max(self._longest_debt_ms, *(now_ms - since_ms for since_ms in self._in_debt.values()), 0)
-
-    def next_ms(self) -> int | None:
-        """Return the instant of the next event, or None if there are no more."""
-        return self._due[0][0] if self._due else None
-
-    def step(self) -> None:
-        """Process the next event."""
-        heapq.heappop(self._due)[2]()
-
-    def stop(self) -> None:
-        """End all arrivals and settle the open calls."""
-        self._due.clear()
-        while self._open:
-            self._finish(self._open.popitem()[1])
+    def play(self, sleep: Callable[[float], object], frame_ms: int, frame: Callable[[], object]) -> bool:
+        """Run to the end with a frame every ``frame_ms``. Return False if Ctrl-C ended it early."""
+        next_frame_ms = self.start_ms
+        with _defer_interrupts() as pressed:
+            try:
+                while not pressed:
+                    now_ms, due_ms = self._clock.now_ms(), self._due[0][0] if self._due else self.end_ms + 1
+                    if due_ms <= min(now_ms, self.end_ms):
+                        self._go_on(heapq.heappop(self._due)[2])
+                    elif next_frame_ms <= now_ms:
+                        frame()
+                        next_frame_ms = max(next_frame_ms + frame_ms, now_ms)
+                    elif now_ms >= self.end_ms:
+                        break
+                    else:
+                        sleep((min(next_frame_ms, self.end_ms, due_ms) - now_ms) / 1000)
+            finally:  # also if a frame cannot be written: calls that wait give up, and open ones are settled
+                self._is_over = True
+                while self._due:
+                    next(self._due.pop()[2], None)
+            frame()
+            return not pressed
 
     def balances(self) -> dict[tuple[str, str], LevelStatus]:
-        """Return the status of each limit by entity and limit, and note debts that were repaid."""
+        """Return the status of each limit by entity and limit, and note debts and their end."""
         rows = [row for party in KEYS for row in self._limiter.get_status(party.id, RESOURCE)]
         found = {(row.entity_id, row.limit_name): row for row in rows}
         for row in found.values():
             self._watch_debt(row)
         return found
 
-    # Arrivals: a Poisson process, in bursts where the key has bursts.
+    def _go_on(self, process: Iterator[int]) -> None:
+        at_ms = next(process, None)
+        if at_ms is not None:
+            heapq.heappush(self._due, (at_ms, next(self._order), process))
 
-    def _expect(self, party: Party, after_ms: int) -> None:
-        traffic = party.traffic
-        assert traffic is not None  # only keys call
-        at_ms = after_ms + max(1, round(self._random.expovariate(traffic.calls_per_second) * 1000))
-        cycle_ms, on_ms = round(traffic.cycle * 1000), round(traffic.on * 1000)
-        phase_ms = (at_ms - self.start_ms) % cycle_ms
-        if phase_ms > on_ms:
-            at_ms += cycle_ms - phase_ms
-        if at_ms < self.end_ms:
-            self._at(at_ms, lambda: self._arrive(party, at_ms))
+    def _arrive(self, party: Party) -> Iterator[int]:
+        """Make the calls of a key: a Poisson process, in bursts if the key has bursts."""
+        at_ms = self._next_arrival(party, self.start_ms)
+        while at_ms < self.end_ms:
+            yield at_ms
+            at_ms = self._next_arrival(party, at_ms)
+            self._go_on(self._call(party.id))
 
-    def _arrive(self, party: Party, at_ms: int) -> None:
-        self._expect(party, at_ms)
-        tokens = min(_MOST_TOKENS, round(_LEAST_TOKENS * self._random.paretovariate(_TAIL)))
-        seconds = self._random.uniform(0.15, 0.9)
-        self._try(Call(next(self._order), party, tokens, seconds, self._random.random() < FAILURE_RATE))
+    def _next_arrival(self, party: Party, after_ms: int) -> int:
+        at_ms = after_ms + max(1, round(self._random.expovariate(party.rate) * 1000))
+        phase_ms = (at_ms - self.start_ms) % party.cycle_ms
+        return at_ms + party.cycle_ms - phase_ms if phase_ms > party.burst_ms else at_ms
 
-    def _try(self, call: Call) -> None:
-        who, before_ms = call.party.id, self._clock.now_ms()
-        call.tries += 1
-        try:
-            call.lease = call.open.enter_context(self._limiter.acquire(who, RESOURCE, COST))
-        except RateLimitExceeded as error:
-            self._on_refusal(call, error)
-            return
+    def _call(self, who: str) -> Iterator[int]:
+        """Make one call, from its arrival to its settlement."""
+        call, used = next(self._order), min(4_500, round(120 * self._random.paretovariate(1.15)))
+        lasts_ms, fails = round(self._random.uniform(0.15, 0.9) * 1000), self._random.random() < _FAILURE_RATE
+        for attempt in range(1, _TRIES + 1):
+            if self._is_over:
+                return
+            before_ms = self._clock.now_ms()
+            try:
+                with self._limiter.acquire(who, RESOURCE, COST) as lease:
+                    after_ms = self._enter(who, call, COST, before_ms)
+                    self.counts["granted later"] += attempt > 1
+                    again = f" at try {attempt}" if attempt > 1 else ""
+                    self._tell("granted", who, f"1 rpm, {ESTIMATE} tpm estimated{again}")
+                    yield min(after_ms + lasts_ms, max(self.end_ms, after_ms))
+                    before_ms = self._clock.now_ms()
+                    if fails:
+                        raise UpstreamFailure
+                    lease.settle(tpm=used)
+            except RateLimitExceeded as error:
+                retry_ms = self._note_refusal(who, error)
+                if attempt == _TRIES or retry_ms >= self.end_ms:
+                    why = "the demo ends before that" if retry_ms >= self.end_ms else f"after {_TRIES} tries"
+                    return self._tell("gave up", who, why)
+                yield retry_ms
+            except UpstreamFailure:
+                self._enter(who, call, {name: -need for name, need in COST.items()}, before_ms)
+                return self._tell("failed", who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
+            else:
+                self._enter(who, call, {"tpm": used - ESTIMATE}, before_ms)
+                return self._tell_settlement(who, used)
+
+    def _enter(self, who: str | None, call: int, tokens: Mapping[str, int], before_ms: int) -> int:
+        """Enter what a key and all above it are charged or given back. Return the instant."""
         after_ms = self._clock.now_ms()
-        self.ledger.grant(call.number, who, COST, before_ms, after_ms)
-        self.granted_later += call.tries > 1
-        again = f" at try {call.tries}" if call.tries > 1 else ""
-        self._tell(EventKind.GRANTED, who, f"1 rpm, {ESTIMATE} tpm estimated{again}")
-        self._open[call.number] = call
-        finish_ms = min(after_ms + round(call.seconds * 1000), max(self.end_ms, after_ms))
-        self._at(finish_ms, lambda: self._finish(self._open.pop(call.number)))
+        while who is not None:
+            for name, amount in tokens.items():
+                self.logs[who, name].append(Entry(before_ms, after_ms, call, amount))
+            who = BY_ID[who].parent_id
+        return after_ms
 
-    def _on_refusal(self, call: Call, error: RateLimitExceeded) -> None:
-        for status in error.violations:
-            self.ledger.accounts[status.entity_id, status.limit_name].refused += 1
+    def _note_refusal(self, who: str, error: RateLimitExceeded) -> int:
+        """Return when to try again: later than promised, by chance, so that calls do not come back together."""
+        self.refused.update((status.entity_id, status.limit_name) for status in error.violations)
         first, wait = error.primary_violation, error.retry_after_seconds
         assert first is not None  # a refusal names its reason
         assert wait is not None  # no call costs more than a bucket holds
         left = f"{first.entity_id} has {first.available:,} of {first.requested:,} {first.limit_name}"
-        self._tell(EventKind.REFUSED, call.party.id, f"{left}, retry after {wait:.2f} s")
-        # Later than promised by a little chance, never earlier: those refused together do not come back together.
-        retry_ms = self._clock.now_ms() + round(wait * 1000 * self._random.uniform(1.0, 1.5))
-        if retry_ms >= self.end_ms:
-            self._tell(EventKind.GAVE_UP, call.party.id, "the demo ends before that")
-        elif call.tries == TRIES:
-            self._tell(EventKind.GAVE_UP, call.party.id, f"after {TRIES} tries")
-        else:
-            self._at(retry_ms, lambda: self._try(call))
+        self._tell("refused", who, f"{left}, retry after {wait:.2f} s")
+        return self._clock.now_ms() + round(wait * 1000 * self._random.uniform(1.0, 1.5))
 
-    def _finish(self, call: Call) -> None:
-        who, change, before_ms = call.party.id, call.used - ESTIMATE, self._clock.now_ms()
-        assert call.lease is not None  # only granted calls finish
-        if call.fails:
-            with suppress(UpstreamFailure), call.open:
-                raise UpstreamFailure
-            back = {name: -tokens for name, tokens in COST.items()}
-            self.ledger.settle(call.number, who, back, before_ms, self._clock.now_ms())
-            self._tell(EventKind.FAILED, who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
-            return
-        call.lease.settle(tpm=call.used)
-        call.open.close()
-        self.ledger.settle(call.number, who, {"tpm": change}, before_ms, self._clock.now_ms())
-        text = f"used {call.used:,} ({change:+,})"
-        below = [row for row in self._limiter.get_status(who, RESOURCE) if row.available < 0] if change > 0 else []
-        if below:
-            text += ": " + ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)
+    def _tell_settlement(self, who: str, used: int) -> None:
+        rows = self._limiter.get_status(who, RESOURCE) if used > ESTIMATE else []
+        below = [row for row in rows if row.available < 0]
         for row in below:
             self._watch_debt(row)
-        self._tell(EventKind.SETTLED, who, text, debt=bool(below))
+        debts = ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)
+        text = f"used {used:,} ({used - ESTIMATE:+,}){f': {debts}' if below else ''}"
+        self._tell("settled", who, text, debt=bool(below))
 
     def _watch_debt(self, row: LevelStatus) -> None:
         name, now_ms = (row.entity_id, row.limit_name), self._clock.now_ms()
-        if row.available < 0:
-            self._in_debt.setdefault(name, now_ms)
-            self.deepest_debt = min(self.deepest_debt, row.available)
-        elif name in self._in_debt:
-            took_ms = now_ms - self._in_debt.pop(name)
-            self._longest_debt_ms = max(self._longest_debt_ms, took_ms)
-            self._tell(EventKind.REPAID, name[0], f"{name[1]} out of debt after {took_ms / 1000:.1f} s")
+        if row.available >= 0 and name not in self._in_debt:
+            return
+        took_ms = now_ms - self._in_debt.setdefault(name, now_ms)
+        self.deepest_debt = min(self.deepest_debt, row.available)
+        self.longest_debt_ms = max(self.longest_debt_ms, took_ms)
+        if row.available >= 0:
+            del self._in_debt[name]
+            self._tell("repaid", row.entity_id, f"{row.limit_name} out of debt after {took_ms / 1000:.1f} s")
 
-    def _at(self, at_ms: int, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (at_ms, next(self._order), action))
-
-    def _tell(self, kind: EventKind, who: str, text: str, *, debt: bool = False) -> None:
+    def _tell(self, kind: str, who: str, text: str, *, debt: bool = False) -> None:
         self.counts[kind] += 1
-        self.events.append(DemoEvent(self.elapsed_ms, kind, who, text, debt))
+        self.events.append(Event(self.elapsed_ms, kind, who, text, debt))
+
+
+@contextmanager
+def _defer_interrupts() -> Iterator[list[int]]:
+    """Defer Ctrl-C for a block, so that no call is interrupted. Yield a list that it adds to."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-E = TypeVar("E", bound=BaseException)
+from typing import Any
 
 
 def true(holds: object, claim: str) -> None:
@@ -20,28 +15,6 @@ def same(found: object, expected: object, claim: str) -> None:
     """Raise AssertionError unless both are equal, with the same types all the way down: 1, 1.0 and True differ."""
     if not _alike(found, expected):
         raise AssertionError(f"{claim}\n  expected: {expected!r}\n  found:    {found!r}")
-
-
-class raises(Generic[E]):  # noqa: N801  # reads as a verb: `with raises(ValidationError) as caught`
-    """The block must raise exactly this kind of error; it is kept as ``error``."""
-
-    def __init__(self, kind: type[E], claim: str = "") -> None:
-        self._kind = kind
-        self._claim = claim
-        self.error: E
-
-    def __enter__(self) -> raises[E]:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if error is None:
-            raise AssertionError(f"expected {self._kind.__name__}, but nothing was raised: {self._claim}")
-        if type(error) is not self._kind:
-            return False
-        self.error = error
-        return True
 
 
 def _alike(one: Any, other: Any) -> bool:

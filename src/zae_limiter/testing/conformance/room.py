@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
-    from ...limiter.limiter import RateLimiter
     from ...records.algebra import Query
     from ...stores.port import Store
     from ..harness import Harness
@@ -88,32 +87,6 @@ async def walk_sort_keys(store: Store, query: Query) -> list[str]:
     """Return the sort keys of a range (of the table or of the index), page by page to the end."""
     attribute = None if query.gsi is None else f"{query.gsi}SK"
     return [key.sk if attribute is None else image[attribute] for key, image in await walk(store, query)]
-
-
-async def new_limiter(harness: Harness, **options: Any) -> RateLimiter:
-    """Return a limiter in a namespace of its own."""
-    name = f"c{secrets.token_hex(8)}"
-    repository = harness.repository(namespace=name)
-    await repository.register_namespace(name)
-    return harness.limiter(repository, **options)
-
-
-def beside(harness: Harness, limiter: RateLimiter, **options: Any) -> RateLimiter:
-    """Return a limiter as another process has it: the same data, and nothing else in common."""
-    return harness.limiter(harness.repository(namespace=limiter.repository.namespace), **options)
-
-
-async def new_limiters(harness: Harness, count: int, **options: Any) -> list[RateLimiter]:
-    """Return several limiters in one namespace of their own, each as another process has it."""
-    first = await new_limiter(harness, **options)
-    return [first, *(beside(harness, first, **options) for _ in range(count - 1))]
-
-
-async def take(limiter: RateLimiter, entity_id: str, resource: str, costs: Sequence[dict[str, int]]) -> None:
-    """Acquire several times in a row, without any adjustment."""
-    for cost in costs:
-        async with limiter.acquire(entity_id, resource, cost):
-            pass
 
 
 async def at_once(harness: Harness, works: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:

@@ -1,0 +1,57 @@
+"""A change of one bucket: what must hold for it, and what becomes of the record."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .production import FAR
+
+MISSING_OR_AT_MOST = "missing or <="
+"""The operator of a guard that holds for a record which lacks the attribute, or has at most the value in it."""
+
+
+class Shortfall(NamedTuple):
+    """A limit that does not hold what a request needs; ``is_permanent`` says that it never will."""
+
+    name: str
+    is_permanent: bool
+
+
+class Drawn(NamedTuple):
+    """The numbers that a limit was drawn by: its level was the sum of ``tokens`` and ``since``, ``ceiling`` at most.
+
+    ``since_after`` makes the level after the change of the tokens, which a new anchor may make others.
+    """
+
+    tokens: int
+    since: int
+    ceiling: int
+    since_after: int
+
+
+class Change:
+    """One guarded write, collected limit by limit.
+
+    ``bounds`` are the least and the most that an attribute may be, ``equals`` exact values, ``guards`` all other
+    conditions. ``absent`` says that there must be no record. ``drawn`` keeps the numbers of draws by limit.
+    """
+
+    __slots__ = ("absent", "add", "bounds", "drawn", "equals", "expires_ms", "guards", "put", "remove")
+
+    def __init__(self, equals: dict[str, Any] | None = None, *, absent: bool = False) -> None:
+        self.absent = absent
+        self.bounds: dict[str, tuple[int, int]] = {}
+        self.equals: dict[str, Any] = {} if equals is None else equals
+        self.guards: list[tuple[str, str, Any]] = []
+        self.put: dict[str, Any] = {}
+        self.add: dict[str, int] = {}
+        self.remove: list[str] = []
+        self.expires_ms: int | None = None
+        self.drawn: dict[str, Drawn] = {}
+
+    def bound(self, attr: str, low: int = -FAR, high: int = FAR) -> None:
+        """Guard an attribute by bounds, both included, beside those that it has already."""
+        known = self.bounds.get(attr)
+        if known is not None:
+            low, high = max(low, known[0]), min(high, known[1])
+        self.bounds[attr] = low, high

@@ -1,0 +1,138 @@
+"""Credits: balances beside the allowance of a limit, spent after it.
+
+A credit is made of lots, each with an expiry of its own. With the allowance's level L (negative in debt) and the live
+lots K a cost c is granted if ``L + K - c >= least``. It takes ``max(0, min(c, L))`` from the allowance and the rest
+from the lots, those that expire first before others. So debt has to be covered, too: credits never add to it.
+If L + K is less than c, a soft limit takes what is there, and overdraws its allowance by the rest.
+
+Where the allowance alone has ``c + least`` this is not asked: the draw is that of a limit without credits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from .production import FAR
+from .tokens import SOFT, draw
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .change import Change
+    from .tokens import TokenFields
+
+HeldLots: TypeAlias = "Sequence[tuple[str, int]]"
+"""The attributes of lots and the millitokens that they hold, in the order in which they are spent."""
+SpentLots: TypeAlias = tuple[tuple[str, str, int], ...]
+"""What was taken from lots, in the order of taking: the limit, the attribute of the lot, the millitokens."""
+
+
+class Division(NamedTuple):
+    """A cost divided between allowance and lots, in millitokens, and what has to be there for it.
+
+    ``covered`` is what the allowance must hold, ``needed`` what each lot must hold: together the cost and what it has
+    to leave. Of a soft limit that has less, ``allowance`` is more than ``covered``.
+    """
+
+    allowance: int
+    covered: int
+    taken: dict[str, int]
+    needed: dict[str, int]
+
+
+def divide(cost: int, least: int, level: int, lots: HeldLots) -> Division | None:
+    """Divide a cost that the allowance alone, which holds ``level``, does not have; None if it does not fit.
+
+    >>> divide(50, 0, 20, [("a", 10), ("b", 100)])
+    Division(allowance=20, covered=20, taken={'a': 10, 'b': 20}, needed={'a': 10, 'b': 20})
+    >>> divide(50, 0, -20, [("a", 60)]) is None
+    True
+    """
+    if least == SOFT:
+        return divide(cost, 0, level, lots) or _overspend(cost, level, lots)
+    allowance, covered = max(0, min(cost, level)), min(level, cost + least)
+    taken, _ = _take(lots, cost - allowance)
+    needed, missing = _take(lots, cost + least - covered)
+    return None if missing else Division(allowance, covered, taken, needed)
+
+
+def _overspend(cost: int, level: int, lots: HeldLots) -> Division:
+    """Divide a cost that a soft limit does not have: all credit that no debt uses up, and the rest as debt.
+
+    >>> _overspend(10, -15, [("a", 20)])
+    Division(allowance=5, covered=-15, taken={'a': 5}, needed={'a': 20})
+    """
+    free = max(0, min(level, 0) + sum(held for _, held in lots))
+    return Division(cost - free, level, _take(lots, free)[0], dict(lots))
+
+
+def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:
+    """Return what is taken from each lot, in their order, and what is missing then."""
+    taken = {}
+    for attr, held in lots:
+        if amount > 0 and held > 0:
+            taken[attr] = min(held, amount)
+            amount -= taken[attr]
+    return taken, amount
+
+
+def draw_with_credits(
+    change: Change,
+    at: TokenFields,
+    tokens: int,
+    lots: HeldLots,
+    need: int,
+    capacity: int,
+    since: int,
+    floor: int = 0,
+    soft: bool = False,
+    shift: int | None = None,
+) -> bool:
+    """Take ``need`` from allowance and lots as `core.tokens.draw` does, if the allowance does not suffice.
+
+    Return False, with nothing noted, if it does not fit.
+    """
+    found = divide(need, SOFT if soft else floor, min(capacity, tokens + since), lots)
+    if found is None:
+        return False
+    allowance, covered, taken, needed = found
+    is_exact, is_soft = allowance > max(covered, 0), soft and allowance > max(covered, 0)
+    drawn = draw(change, at, tokens, allowance, capacity, since, 0 if is_exact else covered - allowance, is_soft, shift)
+    assert drawn  # the allowance holds what it has to, or is overdrawn
+    if is_exact and covered <= 0:  # the debt is what was seen; it may be deeper if it uses up all credit anyway
+        high = tokens if taken else tokens - covered - sum(needed.values())
+        change.bounds[at.tokens] = tokens if taken else -FAR, high
+    if need:
+        change.add[at.consumed] = need
+    for attr, amount in taken.items():
+        change.add[attr] = -amount
+    for attr, amount in needed.items():
+        low, high = (amount, FAR) if not is_exact else (amount if taken else -FAR, amount)
+        change.bounds[attr] = low, high
+    return True
+
+
+def take_last(spent: SpentLots, amounts: Mapping[str, int]) -> tuple[SpentLots, SpentLots]:
+    """Divide what was taken from lots: return the rest, and the last of it up to ``amounts`` by limit.
+
+    >>> take_last((("tpm", "a", 10), ("tpm", "b", 20)), {"tpm": 25})
+    ((('tpm', 'a', 5),), (('tpm', 'a', 5), ('tpm', 'b', 20)))
+    """
+    left = dict(amounts)
+    kept, last = [], []
+    for name, attr, amount in reversed(spent):
+        back = min(amount, max(0, left.get(name, 0)))
+        left[name] = left.get(name, 0) - back
+        if back:
+            last.append((name, attr, back))
+        if back < amount:
+            kept.append((name, attr, amount - back))
+    return tuple(reversed(kept)), tuple(reversed(last))
+
+
+def sum_up(spent: SpentLots) -> dict[str, int]:
+    """Return what was taken from lots by limit."""
+    total: dict[str, int] = {}
+    for name, _, amount in spent:
+        total[name] = total.get(name, 0) + amount
+    return total

@@ -1,0 +1,358 @@
+"""Tokens: the state of a rate or a quota in one record of a bucket.
+
+The balance at ``t`` is ``min(capacity, tokens + produced since the anchor)``; below zero is debt. Every write is one of
+two guarded changes, with ``since`` produced by the instant of the decision:
+
+    inside   the bucket is not full    guard  needed - since <= tk < ceiling - since    tk -= cost
+    full     it is full                guard  tk >= ceiling - since                     tk = ceiling - since - cost
+
+``inside`` writes commute, so writers do not collide. The upper guard keeps the surplus that an idle bucket accrues
+beyond its ceiling from being spent. A process that owns the bucket does the same without guards: `draw_all`,
+`settle_all`.
+
+A soft limit is drawn like any other as long as it holds enough. Beyond that it is overdrawn, and a counter says by how
+much, exactly: if nothing is left all of the cost is overdrawn, whatever others do meanwhile; if something is left, but
+not enough, the guard is on the very tokens that were seen.
+
+When the limits of a bucket change, the same write also moves it to a new anchor. The ceiling is then the lower of the
+old and the new capacity: a raise keeps the tokens, a cut clamps them, and debt stays debt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from .names import FIRST_USE
+from .production import FAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .alerts import Marks
+    from .change import Change
+    from .production import Rule
+
+SOFT = -FAR
+"""What a draw has to leave of a limit that never refuses."""
+NEVER_USED = 2**60
+"""The tokens of a limit that was never used: it is full whatever its numbers are."""
+
+
+class TokenFields(NamedTuple):
+    """The attributes of one rate or quota in a record."""
+
+    tokens: str
+    consumed: str
+    overdrawn: str
+    """How much was taken beyond a soft limit; missing: nothing."""
+    returned: str
+    """How many unused advances were ever returned (`core.advance`); missing: none."""
+    announced: str
+    """The last threshold of a quota that was crossed (`core.alerts`)."""
+    capacity: str
+    amount: str
+    period: str
+    calendar: str
+    window: str
+    """When the window of a quota has begun with its first use."""
+    parked: str
+    """The tokens of a limit that counts slots now (`records.parked`)."""
+
+
+class TokenLimit(NamedTuple):
+    """A rate or a quota in force, or a shard's share of it.
+
+    ``stated`` are the attributes by which a record states the whole limit. ``floor`` is what a request has to leave,
+    `SOFT` of a limit that never refuses. ``marks`` are the thresholds that are watched.
+    """
+
+    at: TokenFields
+    rule: Rule
+    stated: Mapping[str, int | str]
+    floor: int = 0
+    marks: Marks | None = None
+
+    @property
+    def soft(self) -> bool:
+        """Whether it never refuses."""
+        return self.floor == SOFT
+
+    @property
+    def announces(self) -> bool:
+        """Whether records say which of its thresholds were crossed: those of quotas do."""
+        return self.marks is not None and self.rule.calendar is not None
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The attributes that a limit of this kind does not have."""
+        calendar = self.rule.calendar
+        if calendar is None:
+            return self.at.calendar, self.at.window
+        return () if calendar.unit == FIRST_USE else (self.at.window,)
+
+    def begin(self, start_ms: int | None) -> TokenLimit:
+        """Return the limit in a bucket whose window has begun with its first use at ``start_ms``."""
+        calendar = self.rule.calendar
+        return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
+
+
+class TokenFrame(NamedTuple):
+    """A limit in a record with a known anchor: all but the tokens, in the segment of its production at an instant.
+
+    ``floor`` is what a draw has to leave; 0 for a soft limit.
+    """
+
+    rule: Rule
+    anchor_ms: int
+    at: TokenFields
+    amount: int
+    period: int
+    rest: int
+    start: int
+    end: int
+    floor: int = 0
+    soft: bool = False
+
+    @classmethod
+    def of(
+        cls, rule: Rule, anchor_ms: int, at: TokenFields, now_ms: int, floor: int = 0, soft: bool = False
+    ) -> TokenFrame:
+        """Return the frame of a limit, in the segment of ``now_ms``."""
+        return cls(rule, anchor_ms, at, *rule.segment(anchor_ms, now_ms), 0 if soft else floor, soft)
+
+    def since(self, now_ms: int) -> int:
+        """Return what was produced from the anchor to ``now_ms``."""
+        rule, anchor_ms, _, amount, period, rest, start, end, _, _ = self
+        if start <= now_ms <= end:
+            return ((now_ms - anchor_ms) * amount + rest) // period
+        return rule.produced_between(anchor_ms, now_ms)
+
+    def level(self, tokens: int, now_ms: int) -> int:
+        """Return the balance at ``now_ms`` of ``tokens`` relative to the anchor."""
+        return min(self.rule.capacity, tokens + self.since(now_ms))
+
+    def reaches(self, milli: int) -> int:
+        """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
+        return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
+
+
+class HeldTokens(Protocol):
+    """Tokens of a limit that this process has drawn in advance: `core.advance`."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def all_grantable_from(self) -> int:
+        """The instant from which on all of them may be granted."""
+
+    def grantable(self, now_ms: int) -> int:
+        """Return how many of them may be granted at ``now_ms``."""
+
+
+class Tokens(NamedTuple):
+    """What one record holds of a rate or a quota: the whole of it, or a shard's share.
+
+    ``credits`` are the lots that are spent after the allowance: when each expires, and what it holds. ``advances`` are
+    tokens that this process holds as well, having drawn them before.
+    """
+
+    rule: Rule
+    tokens: int
+    anchor_ms: int
+    credits: tuple[tuple[int, int], ...] = ()
+    advances: tuple[HeldTokens, ...] = ()
+
+    def level(self, now_ms: int) -> int:
+        """Return the balance at ``now_ms``, credits and advances included."""
+        held = self.rule.level(self.tokens, self.anchor_ms, now_ms)
+        if self.credits:
+            held += self.credit(now_ms)
+        if not self.advances:
+            return held
+        ready = sum(each.grantable(now_ms) for each in self.advances)
+        if ready or held > 0:
+            return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
+        # It may be below zero only for what was drawn ahead of the refill, which is no debt.
+        return min(0, held + sum(each.size for each in self.advances))
+
+    def credit(self, now_ms: int) -> int:
+        """Return the credits that have not expired at ``now_ms``."""
+        return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)
+
+    def without_credits(self) -> Tokens:
+        """Return the allowance alone."""
+        return self._replace(credits=())
+
+    def debit(self, cost_milli: int) -> Tokens:
+        """Return the tokens after taking a cost from the allowance."""
+        return self._replace(tokens=self.tokens - cost_milli)
+
+    def fits_at(self, needed: int) -> int:
+        """Return the first instant at which the allowance has ``needed``, at most the capacity."""
+        return self.rule.fits_at(self.tokens, self.anchor_ms, needed)
+
+    def full_at(self) -> int:
+        """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
+        return max([self.fits_at(self.rule.capacity), *(each.all_grantable_from for each in self.advances)])
+
+
+# Taking from a record that others may have changed since it was seen.
+
+
+def draw(
+    change: Change,
+    at: TokenFields,
+    tokens: int,
+    need: int | None,
+    capacity: int,
+    since: int,
+    floor: int = 0,
+    soft: bool = False,
+    shift: int | None = None,
+) -> bool:
+    """Take ``need`` from a balance of ``tokens`` and what was produced ``since`` the anchor, at most ``capacity``.
+
+    Return False, with nothing noted, if that would leave less than ``floor`` and the limit is not ``soft``. A need of 0
+    changes nothing, and fits unless the limit is below its floor; None asks for nothing, so it always fits. ``shift``
+    is what a new anchor adds to the tokens as well; None if it stays.
+    """
+    room, cost = capacity - since, need or 0
+    low = cost + floor - since
+    if need is not None and (tokens < low or cost + floor > capacity):
+        if not soft:
+            return False
+        if not cost and shift is None:
+            change.bounds[at.tokens] = -FAR, FAR
+        else:
+            change.add[at.consumed] = cost
+            _overdraw(change, at, tokens, cost, capacity, since, shift or 0)
+        return True
+    if need == 0 and shift is None:
+        change.bounds[at.tokens] = low, FAR
+        return True
+    if cost:
+        change.add[at.consumed] = cost
+    by = -cost if shift is None else shift - cost
+    if tokens >= room:
+        change.put[at.tokens] = room + by
+        change.bounds[at.tokens] = room, FAR
+    else:
+        change.add[at.tokens] = by
+        change.bounds[at.tokens] = (-FAR if need is None else low), room - 1
+    return True
+
+
+def owe(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, soft: bool = False) -> None:
+    """Take a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound.
+
+    A soft limit has one: what it does not hold is overdrawn, that of others is debt.
+    """
+    room = capacity - since
+    if soft and min(tokens, room) < cost - since:
+        _overdraw(change, at, tokens, cost, capacity, since, 0)
+    else:
+        _shift(change, at, tokens, room, -cost, low=cost - since if soft else -FAR)
+
+
+def halve(
+    change: Change, at: TokenFields, tokens: int, old: Rule, new: Rule, anchors: tuple[int, int], now_ms: int
+) -> int:
+    """Leave a shard half of its balance and move it to a new anchor, under its share in twice as many shards.
+
+    Return the half for the new shard as of ``now_ms``: together they are what the one was, now and for ever. The lower
+    bound keeps the old shard out of debt should others have spent meanwhile: the new one could not pay it.
+    """
+    since = old.produced_between(anchors[0], now_ms)
+    gift = (min(old.capacity, tokens + since) + 1) // 2
+    by = since - gift - new.produced_between(anchors[1], now_ms)
+    _shift(change, at, tokens, old.capacity - since, by, low=gift - since if gift > 0 else tokens)
+    return gift
+
+
+def _shift(change: Change, at: TokenFields, tokens: int, room: int, by: int, low: int = -FAR) -> None:
+    """Add ``by`` to tokens that must be ``low`` at least; where they have reached the ceiling, ``room``, set them."""
+    if tokens >= room:
+        change.put[at.tokens] = room + by
+        change.bounds[at.tokens] = room, FAR
+    else:
+        change.add[at.tokens] = by
+        change.bounds[at.tokens] = low, room - 1
+
+
+def _overdraw(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, shift: int) -> None:
+    """Take more than a soft limit holds, and count by how much."""
+    held = min(capacity, tokens + since)
+    change.add[at.overdrawn] = cost - max(0, held)
+    _shift(change, at, tokens, capacity - since, shift - cost)
+    if at.tokens in change.add:
+        change.bounds[at.tokens] = (-FAR, -since) if held <= 0 else (tokens, tokens)
+
+
+# Taking where this process owns the record.
+
+OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int, str]
+"""A limit's name, capacity, amount, period, anchor and rest, the attributes of its tokens and of what was consumed, its
+floor, and the attribute that counts what is overdrawn, "" if it refuses: a plain tuple unpacks fastest."""
+
+
+def draw_all(
+    limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
+) -> dict[str, Any] | None:
+    """Take ``cost`` from a bucket that this process owns.
+
+    Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
+    does not fit while a limit is below its floor. A name that is none of ``limits`` costs nothing.
+    """
+    after, find = image, cost.get
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor, ov in limits:
+        need = find(name)
+        if need is None:
+            continue
+        tokens = image[tk]
+        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
+        if held > capacity:
+            tokens -= held - capacity
+            held = capacity
+        if held < need + floor and not ov:
+            return None
+        if need:
+            if after is image:
+                after = image.copy()
+            after[tk] = tokens - need
+            after[tc] += need
+            if held < need + floor:
+                after[ov] = after.get(ov, 0) + need - max(0, held)
+    return after
+
+
+def settle_all(
+    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Mapping[str, int], now_ms: int
+) -> dict[str, Any] | None:
+    """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
+
+    Return its image afterwards, the same one if nothing changes, or None if a debt leaves a limit below its floor.
+    """
+    after, find = image, delta.get
+    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor, ov in limits:
+        owed = find(name)
+        if not owed:
+            continue
+        if after is image:
+            after = image.copy()
+        after[tc] += owed
+        if owed < 0:
+            after[tk] -= owed
+            continue
+        tokens = image[tk]
+        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
+        if held > capacity:
+            tokens -= held - capacity
+            held = capacity
+        if held < owed + floor:
+            if not ov:
+                return None
+            after[ov] = after.get(ov, 0) + owed - max(0, held)
+        after[tk] = tokens - owed
+    return after

@@ -1,0 +1,39 @@
+"""The async classes on the blocking runtime: their coroutines never suspend. `zae_limiter.sync` phrases them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..repository.opening import StackOperations
+from ..repository.repository import Repository
+from ..runtime.blocking import BlockingRuntime
+from .limiter import RateLimiter
+
+if TYPE_CHECKING:
+    from .options import OptionChecks
+
+
+class BlockingStackOperations(StackOperations):
+    """Operations on a stack whose coroutines never suspend."""
+
+    @classmethod
+    def _runtime(cls) -> BlockingRuntime:
+        return BlockingRuntime()
+
+
+class BlockingRepository(BlockingStackOperations, Repository):
+    """A repository whose coroutines never suspend."""
+
+    is_blocking = True
+
+
+class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
+    """A limiter whose coroutines never suspend."""
+
+    repository: BlockingRepository
+    _repository_type = BlockingRepository
+
+    @property
+    def options(self) -> OptionChecks:
+        """The checks of the options of an acquire."""
+        return self._options

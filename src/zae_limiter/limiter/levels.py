@@ -1,0 +1,132 @@
+"""Levels: the limits in force for one entity on one resource, and how its bucket is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core import names
+from ..core.config import CUSTOM
+from ..core.errors import ResourceDisabled, ValidationError
+from ..core.values import Access
+from ..records import ledger
+from ..records.level import Level, slot_limits_for, token_limits_for
+from ..stores.bounded import BoundedMap
+from .chain import Override
+
+if TYPE_CHECKING:
+    from ..core.config import Resolved
+    from ..core.limit import Limit
+    from ..records.algebra import Key
+    from ..repository.backend import Backend
+    from ..repository.resolving import Policy
+    from .chain import LevelShards
+
+_NO_OVERRIDE = Override()
+
+
+class Levels:
+    """Makes levels of resolved config."""
+
+    def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
+        self._backend = backend
+        self._ttl_multiplier = ttl_multiplier
+        self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
+        """By resource: a level under limits that many entities share, to make theirs from."""
+
+    def knows(self, resource: str) -> bool:
+        """Return whether a level of a resource was made that entities share: then its name is valid."""
+        return self._templates.get(resource) is not None
+
+    def forget(self) -> None:
+        """Forget all levels."""
+        self._templates.clear()
+
+    def make(
+        self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
+    ) -> Level | None:
+        """Return the level of an entity, None if it has no limits. Raise `ResourceDisabled` if it is switched off."""
+        _, entity_id, resource = whose
+        plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
+        template = self._templates.get(resource) if plain else None
+        if template is not None and template[0] is policy.resolved:
+            return template[1].for_entity(entity_id, key)
+        limits, source, version, access, _, since = policy.resolved
+        if access is not None and access[0] is Access.DISABLED:
+            raise ResourceDisabled(entity_id, resource, access[1])
+        chosen, priority = given or _NO_OVERRIDE
+        limits, source = (limits, source) if chosen is None else (chosen, "override")
+        if limits is None or source is None:
+            return None
+        bypassed, version = access is not None and access[0] is Access.BYPASSED, max(version, least_version)
+        able = self._backend.store.capabilities
+        level = Level(
+            key,
+            *whose,
+            limits,
+            token_limits_for(limits, priority, bypassed),
+            source,
+            version=version if chosen is None else None,
+            lifetime_ms=self._lifetime_ms(entity_id, limits, source),
+            cascade=policy.cascade,
+            parent_id=policy.parent_id,
+            partition_writes=able.partition_writes,
+            usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
+            priority=priority,
+            bypassed=bypassed,
+            slot_limits=slot_limits_for(limits, priority, bypassed),
+            since=since if chosen is None else {},
+            known_version=version,
+        )
+        if any(limit.schedule for limit in limits):
+            return apply_schedules(level, self._backend.clock.now_ms())
+        if plain:
+            self._templates.put(resource, (policy.resolved, level))
+        return level
+
+    def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
+        """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits.
+
+        Others are kept as long as their usage; that of an address only until it is full: anybody can make addresses.
+        """
+        if source in CUSTOM:
+            return 0
+        states = [state for limit in limits for state in (limit.states() if limit.schedule else (limit,))]
+        fill_ms = max([state.time_to_fill_ms for state in states])
+        if names.is_address(entity_id):
+            return fill_ms
+        lifetime_ms = self._ttl_multiplier * fill_ms
+        kept_ms = ledger.kept_ms(self._backend.store.capabilities.usage_retention_days)
+        return lifetime_ms and max(lifetime_ms, kept_ms)
+
+
+def apply_schedules(level: Level, now_ms: int) -> Level:
+    """Return the level with the limits that its schedules put in force at an instant."""
+    from ..core.borders import find_interval, find_scheduled
+
+    limits = tuple([limit.in_force(now_ms) for limit in level.limits])
+    return level._replace(
+        limits=limits,
+        token_limits=token_limits_for(limits, level.priority, level.bypassed),
+        slot_limits=slot_limits_for(limits, level.priority, level.bypassed),
+        scheduled=find_scheduled(level.limits, level.priority),
+        in_force=find_interval(level.limits, now_ms),
+    )
+
+
+def check_priority(given: Override | None, levels: list[LevelShards]) -> None:
+    """Raise `ValidationError` for a priority that no limit has a floor for."""
+    if given is None or given.priority is None:
+        return
+    known = sorted({name for level in levels for limit in level.home.level.limits for name, _ in limit.floors})
+    if given.priority not in known:
+        reason = f"is not a priority of these limits; there are {', '.join(known)}" if known else "no limit has floors"
+        raise ValidationError("priority", given.priority, reason)
+
+
+def no_limits(entity_id: str, resource: str) -> ValidationError:
+    return ValidationError(
+        "limits",
+        None,
+        f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
+        "store system, resource or entity limits, or pass limits with the call",
+    )

@@ -1,0 +1,330 @@
+"""The tokens that this process has prefetched of one bucket, and the corrections that wait for its next write.
+
+Callers take from the tokens without asking the store. Every write that draws more of them also settles what has become
+of the ones before: what nobody has taken goes back, and what leases have used more or less than they took is corrected.
+One write at a time does so. Tokens and corrections of a bucket are shared by all threads and event loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...core.production import FOR_EVER, MILLI
+from ...core.tokens import Tokens
+from ...records.bucket import reading as read_level
+from ...records.level import CREDITS
+from ..chain import Chain, LevelShard, LevelShards
+from ..grant import NOTHING
+from ..planning import add_up
+from .batch import PrefetchedBatch, find_batch
+from .corrections import CorrectedBucket
+from .demand import Demand
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from ...core.advance import Advance
+    from ...core.balances import Balance
+    from ...core.decide import Reading
+    from ...core.limit import Limit
+    from ...records.algebra import Image
+    from ...records.level import Level
+    from ..chain import Override
+    from ..planning import Part
+    from .books import Books
+    from .corrections import Correction, WriteUnderWay
+
+    Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
+    """A batch, what was taken of it, and what that has left."""
+
+_LEAD_MS = 30
+"""How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""
+
+
+class Taken:
+    """What one grant has taken of the prefetched tokens of a bucket, the oldest batch first."""
+
+    __slots__ = ("bucket", "corrections", "pieces")
+
+    def __init__(self, bucket: PrefetchedBucket, pieces: Sequence[Piece]) -> None:
+        self.bucket = bucket
+        self.pieces = pieces
+        self.corrections: list[Correction] = []
+
+    def settle(self, delta: Mapping[str, int]) -> None:
+        """Have a correction written with the next write to the bucket; it belongs to the oldest of the batches."""
+        batch = self.pieces[0][0]
+        mine = {name: amount for name, amount in delta.items() if amount and name in batch.level.token_limits}
+        if mine:
+            self.corrections.append(self.bucket.correct(batch, mine))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all corrections are written, as far as they can be."""
+        return all(correction.settled for correction in self.corrections)
+
+    def undo(self) -> None:
+        """Put the tokens back; the next write returns those of which others have taken more since."""
+        if any(self.pieces[0][1].values()):  # else it has taken nothing
+            self.bucket.put_back(self.pieces)
+
+    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had besides."""
+        batch, _, left = self.pieces[-1]
+        rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
+        balances = _add_rests(read_level([(batch.level, batch.image)], now_ms).balances, rests)
+        for limit in level.limits:
+            if limit.name in balances:
+                yield limit, balances[limit.name][0].level(now_ms)
+
+
+def _add_rests(
+    balances: Mapping[str, tuple[Balance, ...]], rests: Iterable[Mapping[str, Advance]]
+) -> dict[str, tuple[Balance, ...]]:
+    """Return balances with tokens that are held besides."""
+    found = dict(balances)
+    for name, (first, *others) in balances.items():
+        held = tuple([rest[name] for rest in rests if name in rest])
+        if held and isinstance(first, Tokens):
+            found[name] = (first._replace(advances=held), *others)
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class DrawChain(Chain):
+    """One prefetched bucket as a chain, for the writes that draw from it."""
+
+    bucket: PrefetchedBucket = field(kw_only=True)
+
+    def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
+        """Return readings of the bucket with what is held of it."""
+        return [self.bucket.add_to(self.bucket.home.level, reading, now_ms) for reading in readings]
+
+
+class PrefetchedBucket(CorrectedBucket):
+    """The tokens held of one bucket, the callers' demand for them, and what is to be corrected."""
+
+    chain: DrawChain
+    """The bucket alone, for the writes that draw from it."""
+    names: Collection[str]
+    """Its limits."""
+
+    def __init__(self, books: Books, home: LevelShard, given: Override | None) -> None:
+        super().__init__(books, home)
+        self.demand = Demand(books.now_ms())
+        self._looked: PrefetchedBatch | None = None
+        """What leases have got that have taken nothing of the bucket as it was last seen."""
+        self._low: dict[str, float] = {}
+        """What is left of each limit when more has to be drawn."""
+        self.is_low = False
+        """Whether more has to be drawn."""
+        self.draws = True
+        """Whether writes draw in advance; if not, they only settle."""
+        self._move(home, given)
+
+    def forget(self) -> None:
+        """Hold nothing, and correct nothing."""
+        super().forget()
+        self.batches: list[PrefetchedBatch] = []
+        """The tokens, the oldest first."""
+
+    def _move(self, home: LevelShard, given: Override | None) -> None:
+        self.home = home
+        self.names = frozenset(home.level.token_limits)
+        self.chain = DrawChain((LevelShards(home, (home,)),), given, 0, FOR_EVER, 0, bucket=self)
+        self.chain.sharded = False  # its writes know this record alone
+
+    def serves(self, level: Level) -> bool:
+        """Return whether the tokens were drawn under the limits of a level, and from its shard."""
+        mine = self.home.level
+        same = mine.token_limits is level.token_limits and mine.version == level.version
+        return same and mine.shard_count == level.shard_count
+
+    def follow(self, home: LevelShard, given: Override | None) -> bool:
+        """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
+        if self.serves(home.level) and home.seen is self.home.seen:
+            return True
+        with self.lock:
+            if not self.serves(home.level):  # else what was last seen was forgotten meanwhile, and is kept elsewhere
+                if (home.level.version or 0) < (self.home.level.version or 0):
+                    return False
+                self.end_batches()
+            self._move(home, given)
+            return True
+
+    # Taking.
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether demand is high enough for tokens to be drawn in advance."""
+        return self.demand.is_high(self.books.keep_ms)
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether writes draw in advance."""
+        return self.draws and self.is_hot and not self.books.is_closed
+
+    def count(self, cost: Mapping[str, int], now_ms: int) -> None:
+        """Count an acquire."""
+        if self.demand.count(cost, now_ms):
+            tokens = self.demand.tokens.items() if self.is_hot else ()
+            self._low = {name: amount * _LEAD_MS / MILLI for name, amount in tokens if name in self.names}
+
+    def take(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of the tokens that are held; return None if they are not all there, or callers are waiting."""
+        under_way = self._write
+        for name, need in cost.items():
+            if need and name in self.names:
+                break
+        else:  # it takes nothing of the bucket
+            return self._look(cost, now_ms)
+        if not self.batches or (under_way is not None and under_way.awaited):
+            return None
+        with self.lock:
+            batches = self.batches
+            for batch in batches:
+                if batch.all_grantable_from <= now_ms <= batch.until_ms:
+                    left = self._take_from(batch, cost)
+                    if left is not None:
+                        self.grants += 1
+                        if batch is not batches[0] and batches[0].is_over(now_ms):
+                            self.end_batches(now_ms)
+                        return Taken(self, ((batch, cost, left),))
+                elif not batch.is_over(now_ms):
+                    break
+            return self.take_across(cost, now_ms)
+
+    def _look(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Grant a cost that takes nothing, if no limit that it names is in debt.
+
+        Return None if one is, or the bucket was last seen longer ago than tokens are kept.
+        """
+        level, seen = self.home
+        image = seen.image
+        if image is None or not self.is_hot or not 0 <= now_ms - seen.seen_ms <= self.books.keep_ms:
+            return None
+        limits = seen.limits(level, image, now_ms)
+        if limits is None or now_ms > limits.until_ms:
+            return None
+        for name in cost.keys() & self.names:
+            limit, settled = limits.by_name[name], self.see(image, now_ms)
+            if limit.level(settled[limit.at.tokens], now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
+                return None
+        batch = self._looked
+        if batch is None or batch.image is not image or batch.level is not level:
+            batch = self._looked = PrefetchedBatch(level, image, now_ms, {}, now_ms)
+        batch.seen_ms = max(batch.seen_ms, now_ms)  # as of which it is owed what leases use of it after all
+        return Taken(self, ((batch, NOTHING, NOTHING),))
+
+    def _take_from(self, batch: PrefetchedBatch, cost: Mapping[str, int]) -> dict[str, int] | None:
+        """Take ``cost`` of one batch, if it is all there. Return what is left of the batch."""
+        left, low = batch.left.copy(), self._low
+        for name, need in cost.items():
+            have = left.get(name, 0)
+            if have < (need or 1):
+                if name in self.names and (need or name not in self.batches[-1].sound):
+                    return None
+            elif need:
+                left[name] = have = have - need
+                if have < low.get(name, 0.0):
+                    others = sum([each.left.get(name, 0) for each in self.batches if each is not batch])
+                    self.is_low = self.is_low or have + others < low[name]
+        batch.left = left
+        return left
+
+    def take_across(self, cost: Mapping[str, int], now_ms: int) -> Taken | None:
+        """Take ``cost`` of as many batches as it needs, the oldest tokens first; return None if it is not all there."""
+        ready, sound = self.count_ready(now_ms), self.batches[-1].sound if self.batches else ()
+        needs = {name: need for name, need in cost.items() if name in self.names and (need or name not in sound)}
+        if not self.batches or any(ready.get(name, 0) < (need or 1) for name, need in needs.items()):
+            return None
+        self.grants += any(needs.values())
+        pieces: list[Piece] = []
+        for batch in self.batches:
+            there = batch.grantable(now_ms)
+            mine = {name: min(need, there[name]) for name, need in needs.items() if need and there.get(name)}
+            left = self._take_from(batch, mine) if mine else None
+            if left is not None:
+                needs = {name: need - mine.get(name, 0) for name, need in needs.items()}
+                pieces.append((batch, mine, left))
+        if not pieces:  # the limits have changed meanwhile
+            pieces = [(self.batches[-1], NOTHING, self.batches[-1].left)]
+        return Taken(self, pieces)
+
+    def put_back(self, pieces: Sequence[Piece]) -> None:
+        """Undo `take`."""
+        with self.lock:
+            self.grants -= 1
+            for batch, mine, left in pieces:
+                if batch.left is left and batch in self.batches:
+                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
+                else:
+                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
+                    self.correct(batch, back, unused=True)
+
+    def count_ready(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms``, by limit."""
+        return add_up([batch.grantable(now_ms) for batch in tuple(self.batches)])
+
+    def count_left(self, now_ms: int) -> dict[str, int]:
+        """Return what may be granted at ``now_ms`` or later, by limit."""
+        return add_up([batch.left for batch in tuple(self.batches) if now_ms <= batch.until_ms])
+
+    def end_batches(self, now_ms: int | None = None) -> None:
+        """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
+        with self.lock:
+            for batch in tuple(self.batches):
+                if now_ms is None or batch.is_over(now_ms):
+                    self.batches.remove(batch)
+                    back = batch.take_back()
+                    self.books.returned -= sum(back.values())
+                    if back or (self.grants and batch.level.usage_days):  # they have to be counted as well
+                        self.correct(batch, back, unused=True)
+
+    def keep(self, part: Part, image: Image | None, write: WriteUnderWay) -> None:
+        """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
+        self.books.writes += 1
+        if image is None:
+            return
+        self.demand.learn(part.shard.level, image, part.write, write.now_ms)
+        batch = find_batch(part, image, write.as_of_ms, write.now_ms, self.books.keep_ms)
+        if batch is not None:
+            self.batches.append(batch)
+            self.is_low = False
+            self.books.schedule(self)
+
+    # Upkeep and reading.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing held and nothing to write."""
+        return not (self.batches or self._corrections or self._write)
+
+    def due_ms(self) -> int:
+        """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
+        ends = [batch.until_ms + 1 for batch in tuple(self.batches)]
+        return min([*ends, *(correction.due_ms for correction in tuple(self._corrections))], default=FOR_EVER)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Return whether something has to be written by ``now_ms``; what has expired by then is to be."""
+        self.end_batches(now_ms)
+        return self.due_ms() <= now_ms
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether the bucket has tokens that are not drawn in advance: in other shards, or as credits."""
+        image = self.home.seen.image
+        return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
+
+    def add_to(self, level: Level, reading: Reading, now_ms: int) -> Reading:
+        """Return what was read of the bucket with the tokens that are held of it, and what is to be corrected."""
+        if self.is_idle:
+            return reading
+        balances, image = reading.balances, self.home.seen.image
+        if level.shard_count == 1 and self.serves(level):
+            seen = None if image is None else self.see(image, now_ms)
+            balances = read_level([(level, seen)], now_ms).balances
+        rests = [batch.rest(batch.left) for batch in tuple(self.batches) if now_ms <= batch.until_ms]
+        return reading._replace(balances=_add_rests(balances, rests))

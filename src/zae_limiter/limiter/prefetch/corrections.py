@@ -1,0 +1,220 @@
+"""Corrections of prefetched tokens, gathered until the next write to their bucket: what leases used, what came back."""
+
+from __future__ import annotations
+
+import threading
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ...forks import protect
+from ...records import charging
+from ...records.algebra import Write, apply_write, compose
+from ...records.level import CHANGES, HOUR_END, MADE
+from ...records.settlement import Charge, is_split
+from ...runtime.port import has_ended
+from ..chain import LevelShard
+from ..planning import add_up
+from ..settling import SettlementPart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...core.advance import UnusedAdvance
+    from ...records.algebra import Image
+    from ...repository.last_seen import LastSeen
+    from .batch import PrefetchedBatch
+    from .books import Books
+
+
+class NeedsExactWrite(Exception):
+    """Tokens cannot be drawn in advance, but may be had by an exact write: from other shards, or from credits."""
+
+
+class Correction:
+    """What is to be settled of draws from one bucket, in millitokens by limit.
+
+    ``back`` is not set off against ``owed``: a bucket that was reset since is owed, but given nothing back.
+    """
+
+    __slots__ = ("back", "batch", "due_ms", "owed", "settled", "unused")
+
+    def __init__(self, batch: PrefetchedBatch, due_ms: int) -> None:
+        self.batch = batch
+        """The last of the draws."""
+        self.due_ms = due_ms
+        """The latest instant at which it is written."""
+        self.back: dict[str, int] = {}
+        self.owed: dict[str, int] = {}
+        self.unused: list[UnusedAdvance] = []
+        """The part of ``back`` that was never granted."""
+        self.settled = False
+        """Whether it was written, or cannot be any more."""
+
+    def concerns(self, batch: PrefetchedBatch) -> bool:
+        """Return whether a batch was drawn from the same bucket, under the same limits."""
+        mine = self.batch
+        return mine.level is batch.level and mine.image.get(MADE, 0) == batch.image.get(MADE, 0)
+
+    def add(self, batch: PrefetchedBatch, delta: Mapping[str, int], *, unused: bool) -> None:
+        """Add the correction of a lease, or tokens that were not granted: negative if they come back."""
+        self.batch = max(self.batch, batch, key=lambda each: each.seen_ms)
+        for name, amount in delta.items():
+            if amount:
+                side = self.back if amount < 0 else self.owed
+                side[name] = side.get(name, 0) + amount
+                self.unused += [batch.unused(name, -amount)] if unused else []
+
+    def settlements(self, seen: LastSeen) -> list[SettlementPart]:
+        """Return what the draws give back and what they owe, as settlements."""
+        level, image, seen_ms = self.batch.level, self.batch.image, self.batch.seen_ms
+        shard, charge = LevelShard(level, seen), Charge.of(level, image, seen_ms)
+        back = SettlementPart(shard, self.back, charge, changes=0, unused=tuple(self.unused))
+        return [part for part in (back, SettlementPart(shard, self.owed, charge, changes=0)) if part.delta]
+
+
+class WriteUnderWay:
+    """What a write to a bucket settles while it is being made."""
+
+    __slots__ = ("as_of_ms", "awaited", "corrections", "grants", "now_ms", "scope", "sent")
+
+    def __init__(self, scope: object) -> None:
+        self.scope = scope
+        """The event loop that it is made in; other values for threads."""
+        self.corrections: list[Correction] = []
+        self.grants = 0
+        """How many grants it adds to the usage."""
+        self.awaited = False
+        """Whether callers wait for it: then no other caller overtakes them."""
+        self.sent = False
+        """Whether it may have been done, as it was drafted last."""
+        self.now_ms = self.as_of_ms = 0
+        """When it was drafted last, and as of when it draws from full limits."""
+
+    def confirm(self) -> None:
+        """Note that it was done, if it was sent: a further one settles what comes after."""
+        if self.sent:
+            for correction in self.corrections:
+                correction.settled = True
+            self.corrections, self.grants, self.sent = [], 0, False
+        self.awaited = False
+
+
+class CorrectedBucket:
+    """A bucket that is written by one write at a time, and the corrections that wait for it."""
+
+    def __init__(self, books: Books, home: LevelShard) -> None:
+        self.books = books
+        self.home = home
+        self.lock = threading.RLock()
+        self.forget()
+        protect(self.lock)
+
+    def forget(self) -> None:
+        """Start with nothing to correct; in a child process all that there was is the parent's to do."""
+        self._corrections: list[Correction] = []
+        self._write: WriteUnderWay | None = None
+        self.grants = 0
+        """How many grants the usage of the bucket does not have yet."""
+        self.is_drawing = False
+        """Whether a write was begun in the background."""
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is under way."""
+        return self._write is not None
+
+    def correct(self, batch: PrefetchedBatch, delta: Mapping[str, int], *, unused: bool = False) -> Correction:
+        """Have ``delta`` added to what a batch has consumed, with the next write."""
+        with self.lock:
+            found = next((each for each in self._corrections if each.concerns(batch)), None)
+            if found is None:
+                found = Correction(batch, self.books.now_ms() + self.books.keep_ms)
+                self._corrections.append(found)
+                self.books.schedule(self)
+            found.add(batch, delta, unused=unused)
+            return found
+
+    def take_corrections(self) -> list[SettlementPart]:
+        """Take out what no write that draws can settle, to be settled by writes of their own."""
+        with self.lock:
+            if self._write is not None:
+                return []
+            found, self._corrections = self._corrections, []
+            for correction in found:
+                correction.settled = True
+            parts = [part for correction in found for part in correction.settlements(self.home.seen)]
+            for place, part in enumerate(parts):  # the first that can counts the grants as well
+                if not part.is_split:
+                    parts[place], self.grants = part._replace(changes=self.grants), 0
+                    break
+            return parts
+
+    def begin(self, scope: object) -> WriteUnderWay | None:
+        """Begin to write in an event loop, or in threads; return None if another write is under way."""
+        with self.lock:
+            if self._write is not None and has_ended(self._write.scope):  # in a loop that was closed meanwhile
+                self.end(self._write)
+                self.is_drawing = False
+            if self._write is not None:
+                return None
+            self._write = WriteUnderWay(scope)
+            self.books.schedule(self)
+            return self._write
+
+    def end(self, write: WriteUnderWay) -> None:
+        """End a write, unless that has happened: in a child process, or when its event loop was found closed.
+
+        What was sent and not confirmed is not written again, as it may have been: it is lost.
+        """
+        with self.lock:
+            if write is not self._write:
+                return
+            self._write = None
+            for correction in write.corrections if write.sent else ():
+                correction.settled = True
+                self.books.count_lost(self.home.level, add_up([correction.back, correction.owed]))
+            if not write.sent:
+                self._corrections = [*write.corrections, *self._corrections]
+                self.grants += write.grants
+                self.books.schedule(self)
+
+    def expect_write(self) -> WriteUnderWay:
+        """Return the write that is under way; raise `NeedsExactWrite` in a child process, which has forgotten it."""
+        if self._write is None:
+            raise NeedsExactWrite
+        return self._write
+
+    def settle(self, write: WriteUnderWay, image: Image, now_ms: int) -> tuple[Write | None, Image]:
+        """Take the corrections in hand that one write can settle.
+
+        Return what settles them and counts grants in a bucket last seen as ``image``, and the image that this leaves.
+        """
+        split = [each for each in self._corrections if is_split(each.batch.level, image)]
+        write.corrections += [each for each in self._corrections if each not in split]
+        self._corrections = split
+        write.grants, self.grants = write.grants + self.grants, 0
+        return _settle_all(self.home, image, write.corrections, write.grants, now_ms)
+
+    def see(self, image: Image, now_ms: int) -> Image:
+        """Return the bucket, last seen as ``image``, as it will be when what is to be corrected is written."""
+        if is_split(self.home.level, image):
+            return image
+        with self.lock:
+            in_hand = [] if self._write is None else self._write.corrections
+            return _settle_all(self.home, image, [*in_hand, *self._corrections], 0, now_ms)[1]
+
+
+def _settle_all(
+    home: LevelShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
+) -> tuple[Write | None, Image]:
+    """Return the write that settles corrections and counts grants, None for nothing; and the image that it leaves."""
+    level, after = home.level, image
+    writes: list[Write] = []
+    for part in [part for correction in corrections for part in correction.settlements(home.seen)]:
+        made = part.settle(after, now_ms, None if charging.is_ahead(level, after) else level).write
+        writes.append(made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES}))
+        after = apply_write(after, writes[-1]) or {}  # nothing is deleted
+    if grants and level.usage_days and HOUR_END in image:
+        writes.append(Write(level.key, (), {}, {CHANGES: grants}, seen=image))
+        after = apply_write(after, writes[-1]) or {}
+    return reduce(compose, writes) if writes else None, after

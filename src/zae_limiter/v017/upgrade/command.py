@@ -1,0 +1,271 @@
+"""``zae-limiter upgrade``, and what ``zae-limiter check`` says about data that older clients have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ...aws.calls import Aws
+from ...cli.commands import Command, Shell, yes_option
+from ...cli.errors import REFUSED
+from ...cli.grid import Cell, Grid, printable
+from ...cli.output import note, open_console, spell_count
+from ...cli.progress import write_line
+from ...core.errors import InfrastructureError
+from ...runtime.blocking import run
+from ...stores.dynamodb.store import DynamoStore
+from ..old_stack import find_old_stack
+from .stragglers import Stragglers, find_stragglers
+from .upgrade import Upgrade, UpgradeProgress
+
+if TYPE_CHECKING:
+    from ...aws.events import Event
+    from ...records.version import Deployed
+    from ...stores.port import Store
+    from .changes import Change
+    from .upgrade import UpgradePlan, UpgradeResult
+
+_REMEDY = (
+    "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "
+    "What an upgrade has left can also be replaced with this version: set limits again, reset buckets."
+)
+_OLD_STACK = (
+    "the table belongs to stack {name!r} of {version}. When it is upgraded: `zae-limiter upgrade --name {name} "
+    "--release-stack` deletes that stack without the table, then `zae-limiter deploy --name {name} --adopt`. Never "
+    "delete it otherwise: its template deletes the table."
+)
+_EXAMPLES = 3
+"""How many records are named of those that mean something else afterwards."""
+_SHOWN = 20
+"""How many records that stay are named one by one."""
+_LINE_EVERY = 10_000
+"""Number of records between two lines of a log."""
+
+
+class Remains(NamedTuple):
+    """What versions before 1.0 have left in a store, or still do to it."""
+
+    stragglers: Stragglers | None
+    """None if it has had no older layout, or cannot be read."""
+    functions: list[str]
+    """Functions of an older stack that write into its buckets."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same for JSON."""
+        stragglers = {} if self.stragglers is None else self.stragglers.to_dict()
+        return {"stragglers": stragglers, "old_functions": self.functions}
+
+    def describe(self, deployed: Deployed) -> str | None:
+        """Return what to do about it and about records that an upgrade has left; None if there is nothing."""
+        told = []
+        if deployed.records_left:
+            told.append(
+                f"An upgrade has left {spell_count(deployed.records_left, 'record')} that it could not move. "
+                "`zae-limiter upgrade` names what is left; run it again when that is changed, deleted or set again."
+            )
+        if self.stragglers is not None and self.stragglers.records:
+            told.append(_describe_stragglers(self.stragglers))
+        if self.functions:
+            told.append(
+                f"The function {', '.join(self.functions)} of zae-limiter 0.x still writes into the buckets of this "
+                "table. `zae-limiter upgrade` stops it."
+            )
+        return " ".join(told) or None
+
+
+def find_remains(store: Store, deployed: Deployed | None) -> Remains:
+    """Look for what older versions have left, as far as that can be read. ``deployed`` is None for unusable data."""
+    if not isinstance(store, DynamoStore):
+        return Remains(None, [])
+    stragglers = None if deployed is None else run(find_stragglers(store, deployed))
+    options = store.client.options
+    try:
+        with Aws.of(options, hasty=True) as aws:
+            old = find_old_stack(aws, options.table)
+    except InfrastructureError:
+        old = None
+    return Remains(stragglers, [] if old is None else list(old.running.values()))
+
+
+def _describe_stragglers(found: Stragglers) -> str:
+    """Return what to do about records that older clients have written."""
+    return (
+        f"Clients of zae-limiter 0.x have written {spell_count(found.records, 'record')} since the upgrade, of "
+        f"{', '.join(found.examples)}. Stop them and run `zae-limiter upgrade`, which takes over what they set and "
+        "subtracts what they took."
+    )
+
+
+@contextmanager
+def show_upgrade(*, quiet: bool) -> Iterator[UpgradeProgress]:
+    """Yield callbacks that show the steps, the stack events and the record count of an upgrade."""
+    if quiet:
+        yield UpgradeProgress()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    screen = open_console(err=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, console=screen, transient=True)
+    task = bar.add_task("", total=None)
+    next_line = _LINE_EVERY
+
+    def say(text: str) -> None:
+        bar.update(task, description=printable(text), completed=0, total=None)
+        if not screen.is_terminal:
+            write_line(f"{printable(text)} ...")
+
+    def say_event(event: Event) -> None:
+        say(f"{event.resource}: {event.status.lower().replace('_', ' ')}")
+
+    def count(done: int, total: int) -> None:
+        nonlocal next_line
+        bar.update(task, completed=done, total=total)
+        if done >= next_line and not screen.is_terminal:
+            write_line(f"{done:,} of about {total:,} records")
+            next_line = done + _LINE_EVERY
+
+    with bar if screen.is_terminal else nullcontext():
+        yield UpgradeProgress(say, say_event, count)
+
+
+@click.command(cls=Command)
+@click.option("--lambda-only", is_flag=True, help="Only update the aggregator's code.")
+@click.option("--force", is_flag=True, help="Check everything, even if the versions match.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done and change nothing.")
+@click.option("--release-stack", is_flag=True, help="Then delete the stack of an older version, without its table.")
+@click.option("--leave-refused", is_flag=True, help="Leave records where they are that cannot be upgraded.")
+@yes_option
+def upgrade(
+    shell: Shell, lambda_only: bool, force: bool, dry_run: bool, release_stack: bool, leave_refused: bool, yes: bool
+) -> int:
+    """Upgrade an older table to this version: shape, stack, aggregator, data.
+
+    Stop clients of older versions first. Rerun an interrupted upgrade to continue it; until it is complete no client
+    can open the table. Data from before namespaces are moved to --namespace. The function of an older version's stack
+    is stopped first; --release-stack deletes that stack last and keeps the table, for `deploy --adopt`.
+
+    If a record cannot be upgraded with its meaning, nothing is changed and the exit code is 25; with --leave-refused
+    the others are upgraded, and the exit code is the same, also of later upgrades while such records are left.
+
+    Examples:
+      zae-limiter upgrade --name my-app --dry-run
+      zae-limiter upgrade --name my-app --region us-east-1 --yes
+      zae-limiter upgrade --name my-app --lambda-only
+    """
+    store = shell.repository().store
+    if not isinstance(store, DynamoStore):
+        shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
+        return 0
+    options = store.client.options
+    with Aws.of(options) as aws:
+        work = Upgrade(aws, store, shell.namespace)
+        with show_upgrade(quiet=shell.as_json) as watch:
+            plan = work.plan(force=force, lambda_only=lambda_only, watch=watch, release_stack=release_stack)
+        refused = len(plan.refused)
+        stops = dry_run or plan.is_empty or bool(refused and not leave_refused)
+        if stops or not shell.as_json:
+            _show_plan(shell, plan, force)
+        if stops:
+            if refused and not shell.as_json:
+                note(f"{spell_count(refused, 'record')} cannot be upgraded, {_REMEDY}")
+            elif not (plan.is_empty or shell.as_json):
+                note("nothing was changed: this is what an upgrade would do")
+            return REFUSED if refused else 0
+        shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
+        with show_upgrade(quiet=shell.as_json) as watch:
+            done = work.run(plan, lambda_only=lambda_only, watch=watch)
+    left = 0 if done.data is None else len(done.data.refused)
+    shell.show(_data(plan, done), _summary(plan, done))
+    if left and not shell.as_json:
+        note(f"left where they were: {spell_count(left, 'record')}; `zae-limiter check` tells until they are gone")
+    return REFUSED if left else 0
+
+
+def _show_plan(shell: Shell, plan: UpgradePlan, force: bool) -> None:
+    rows = [("old function", f"stop {name}: it no longer reads the table's stream") for name in plan.functions]
+    rows += [("table", step) for step in plan.table]
+    if plan.stack:
+        rows.append(("stack", "update its template"))
+    if plan.code:
+        rows.append(("aggregator", "update its code"))
+    if plan.data is not None:
+        rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
+        found = (
+            ("bucket", plan.data.merged, "merge"),
+            ("record", plan.data.superseded, "delete, as newer ones exist:"),
+        )
+        rows += [(kind, f"{todo} {count:,}") for kind, count, todo in found if count]
+    if plan.version:
+        rows.append(("version record", "write it"))
+    if plan.release:
+        rows.append(("old stack", "delete it, but for the table and the archive"))
+    refused = plan.refused
+    notes = [_describe_stragglers(plan.stragglers)] if plan.stragglers.records else []
+    old = plan.old_stack
+    notes += [] if old is None else [_OLD_STACK.format(name=old.stack.name, version=old.version)]
+    notes += [_describe_change(change) for change in plan.changes]
+    notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
+    if len(refused) > _SHOWN:
+        notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
+    idle = (
+        "Nothing can be done: what is left cannot be upgraded."
+        if refused
+        else "Everything is up to date: nothing to do."
+    )
+    idle += "" if force or refused else " With --force every record is looked at."
+    text = Grid(("what", "to do"), rows) if rows else idle
+    shell.show(_data(plan, None), text, *notes)
+
+
+def _describe_change(change: Change) -> str:
+    """Return what means something else after an upgrade, with some of the records."""
+    more = ", ..." if change.records > _EXAMPLES else ""
+    return f"changes: {change.what} ({change.records:,}: {', '.join(change.keys[:_EXAMPLES])}{more})"
+
+
+def _summary(plan: UpgradePlan, done: UpgradeResult) -> Grid:
+    rows = [("old function", f"{name} stopped") for name in plan.functions]
+    rows += [("table", step) for step in done.table]
+    rows += [(what, state) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state]
+    refused = 0
+    if done.data is not None:
+        rows += [(kind, f"{count:,} moved") for kind, count in done.data.moved.items()]
+        if done.data.merged:
+            rows.append(("bucket", f"{done.data.merged:,} merged with one in use"))
+        if done.data.superseded:
+            rows.append(("record", f"{done.data.superseded:,} replaced by newer ones"))
+        refused = len(done.data.refused)
+    rows += [("old stack", "deleted; next: `zae-limiter deploy --adopt`")] if plan.release else []
+    cells = [(what, Cell(text, "green")) for what, text in rows]
+    if refused:
+        cells.append(("record", Cell(f"{refused:,} left where they are", "yellow")))
+    version = Cell("not all of it is up to date", "yellow") if refused else Cell("up to date", "green")
+    return Grid(("what", "done"), [*cells, ("version", version)])
+
+
+def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
+    """Return what an upgrade has done, or else would do; both None for a store that needs none."""
+    state = plan if done is None else done
+    report = None if state is None else state.data
+    refused = {} if report is None else report.refused
+    return {
+        "up_to_date": not refused and (plan is None or plan.is_empty or done is not None),
+        "changed": done is not None,
+        "table": [] if state is None else list(state.table),
+        "stack": state is not None and state.stack,
+        "aggregator": state is not None and state.code,
+        "records": {} if report is None else report.moved,
+        "merged": 0 if report is None else report.merged,
+        "superseded": 0 if report is None else report.superseded,
+        "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
+        "changes": [] if plan is None else [change._asdict() for change in plan.changes],
+        "stragglers": {} if plan is None else plan.stragglers.to_dict(),
+        "older_stack": None if plan is None or plan.old_stack is None else plan.old_stack.version,
+        "old_functions": [] if plan is None else list(plan.functions),
+        "release_stack": plan is not None and plan.release,
+    }
