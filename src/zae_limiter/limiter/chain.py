@@ -7,6 +7,7 @@ Chains of several resources are joined to one that is charged as a whole. Its co
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.decide import refusal, wait_for
@@ -14,6 +15,7 @@ from ..core.errors import ValidationError
 from ..core.production import FOR_EVER, MILLI
 from ..records import bucket, keys
 from ..records.level import SHARDS, Level, attribute
+from ..records.slot_table import SlotTable
 from ..records.slots import MOST_TAKEN
 from ..repository.outlook import Outlook
 from ..runtime.port import has_ended
@@ -21,16 +23,17 @@ from .amounts import qualify
 from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ..core.decide import Reading
     from ..core.limit import Limit
     from ..core.values import LimitStatus
-    from ..records.algebra import Image, Key
+    from ..records.algebra import Image, Key, Write
     from ..repository.last_seen import LastSeen
     from ..repository.outlook import Reserving
 
 
+_NOTHING: Mapping[Key, Image | None] = MappingProxyType({})
 _FRESH_MS = 1_000
 """For how long after it was read config may make new buckets, in milliseconds."""
 
@@ -54,9 +57,16 @@ class LevelShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
-    def show(self, image: Image | None, now_ms: int) -> None:
-        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one."""
-        self.seen.show(None if image is None else bucket.inspect(self.level.key, image), now_ms)
+    def show(self, image: Image | None, now_ms: int, write: Write | None = None) -> None:
+        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one.
+
+        With a ``write`` it is known that this alone has changed the image that it was planned from.
+        """
+        table = None if image is None else self.seen.follow(image, write)
+        if image is not None and table is None:
+            table = SlotTable.parse(image)
+            bucket.check(self.level.key, image, table)
+        self.seen.show(image, now_ms, table)
 
 
 class LevelShards(NamedTuple):
@@ -86,8 +96,7 @@ class LevelShards(NamedTuple):
 
     def reading(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> Reading:
         """Return the bucket as last seen, or with some of its images as given."""
-        given = images or {}
-        return bucket.reading([(level, given.get(level.key, seen.image)) for level, seen in self.shards], now_ms)
+        return _read(self.shards, now_ms, images or {})
 
     @property
     def images(self) -> list[Image]:
@@ -114,7 +123,7 @@ class LevelShards(NamedTuple):
         known = [] if self.may_combine(cost) else [shard for shard in self.shards if shard.seen.image is not None]
         if not known:
             return self.reading(now_ms)
-        readings = [bucket.reading([(level, seen.image)], now_ms) for level, seen in known]
+        readings = [_read([shard], now_ms) for shard in known]
         return min(readings, key=lambda reading: wait_for([reading], cost, now_ms))
 
     @property
@@ -287,7 +296,7 @@ class Chain:
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
-        return self.present([bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes], now_ms)
+        return self.present([_read([home], now_ms) for home in self.homes], now_ms)
 
     def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
         """Return readings of its levels as callers see them, for costs that name the limits of several resources."""
@@ -300,3 +309,10 @@ class Chain:
         for shard in self.shards():
             if shard.level.key in images:
                 shard.show(images[shard.level.key], now_ms)
+
+
+def _read(shards: Sequence[LevelShard], now_ms: int, given: Mapping[Key, Image | None] = _NOTHING) -> Reading:
+    """Return what shards of a bucket hold, as last seen or with the images that are given."""
+    rows = [(level, given.get(level.key, seen.image)) for level, seen in shards]
+    tables = [seen.slots_of(image) for (_, seen), (_, image) in zip(shards, rows, strict=True)]
+    return bucket.reading(rows, now_ms, tables)

@@ -21,7 +21,7 @@ from ..core.errors import (
 )
 from ..core.production import MILLI
 from ..logs import RETURN_LOST, tell
-from ..records import bucket, charging, ledger, reshaping
+from ..records import charging, ledger, reshaping
 from ..records.algebra import Committed, Conflict
 from ..repository.backend import MAX_COMMIT
 from ..runtime.blocking import BlockingRuntime
@@ -353,9 +353,7 @@ class Engine:
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
-            if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
-                bucket.inspect(level.key, image)
-            seen.show(image, now_ms)
+            part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or level.slot_limits:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:

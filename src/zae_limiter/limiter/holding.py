@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.change import Change
 from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
 from ..core.slots import SlotOwner
@@ -23,10 +24,10 @@ from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
-from ..records.algebra import Committed, Write
-from ..records.charging import is_expiring
+from ..records.algebra import Committed
+from ..records.charging import is_expiring, write_of
 from ..records.level import SHARDS
-from ..records.slots import find_taken, renew_slots
+from ..records.slots import renew_slots
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
@@ -177,9 +178,9 @@ class Holdings:
         """Renew the slots that a grant has taken for a lease, until they are let go."""
         found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
         for part, image in found:
-            taken = find_taken(image, grant.now_ms)
+            table = part.shard.seen.slots_of(image)
             for slot in part.slots:
-                slot.in_flight = len(taken.get(slot.limit_name, ()))
+                slot.in_flight = table.of(slot.limit_name).count(grant.now_ms)
             due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
             holder.slots += part.slots
             self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)
@@ -334,7 +335,8 @@ class Holdings:
                     return
             else:
                 image = outcome.images.get(change.write.key)
-            record.shard.show(image, now_ms)
+            is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
+            record.shard.show(image, now_ms, change.write if is_ours_alone else None)
 
     async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
         """Read a record."""
@@ -343,12 +345,12 @@ class Holdings:
         return image
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
-        level, (guards, put, add, *_) = record.shard.level, renew_slots(image, slots, now_ms)
+        (level, seen), change = record.shard, Change()
+        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
         if level.partition_writes:
-            pressure.count(level, image, now_ms, put, add)
-        expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
-        write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
-        return ledger.with_usage(level, image, write, now_ms)
+            pressure.count(level, image, now_ms, change.put, change.add)
+        change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
+        return ledger.with_usage(level, image, write_of(change, level.key, image), now_ms)
 
     def _follow_split(self, record: HeldRecord, image: Image) -> None:
         """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""

@@ -18,7 +18,7 @@ from ..records import bucket, charging, reshaping
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import Taker, note_taken, taken_slots
+from ..records.slots import NO_PREFERENCE, Taker, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
 
@@ -166,25 +166,24 @@ def plan_part(
         change = reshaping.migrate(level, image, cost, now_ms, grants, spends_credits)
     if not isinstance(change, Change):
         return change
-    if takers and image is not None and not note_taken(level, image, change, takers, now_ms, grants):
-        return []
+    if takers and image is not None:
+        table = seen.slots_of(image)
+        if not note_taken(level, image, table, change, takers, now_ms, grants):
+            return []
     alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
     write = charging.write_of(change, level.key, image)
-    accruals: tuple[Write, ...] = ()
-    if image is None:
-        slots = taken_slots(level, write.put) if takers else ()
-        return Part(shard, cost, write, (), grants, alerts=alerts, slots=slots, takers=takers)
-    if now_ms >= image.get(HOUR_END, 0) or write.remove:
-        write, accruals = with_usage(level, image, write, now_ms)
-    lots = spent_lots(write.add) if CREDITS in image else ()
     slots = taken_slots(level, write.put) if takers else ()
+    accruals: tuple[Write, ...] = ()
+    if image is not None and (now_ms >= image.get(HOUR_END, 0) or write.remove):
+        write, accruals = with_usage(level, image, write, now_ms)
+    lots = spent_lots(write.add) if image is not None and CREDITS in image else ()
     return Part(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
 
 
 def _prefer(takers: tuple[Taker, ...], shard: LevelShard, now_ms: int) -> tuple[Taker, ...]:
     """Return takers with the slots of a shard that they take before others."""
-    preferred = shard.seen.preferred_slots(now_ms, shard.level.shard)
-    return tuple([taker._replace(preferred=preferred) for taker in takers]) if preferred else takers
+    preferred = shard.seen.preferred_slots(now_ms)
+    return takers if preferred is NO_PREFERENCE else tuple([taker._replace(preferred=preferred) for taker in takers])
 
 
 def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:

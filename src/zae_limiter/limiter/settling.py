@@ -131,7 +131,7 @@ class SettlementPart(NamedTuple):
         lots, unused = self.lots, self.unused
         change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            note_freed(level, image, change, self.slots, now_ms, self.changes)
+            note_freed(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
             if image.get(attr) == after:  # else another client has announced something since
@@ -235,10 +235,8 @@ class Settling:
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
-            level, seen = part.shard
-            if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
-                bucket.inspect(level.key, image)
-            seen.show(image, now_ms)
+            level = part.shard.level
+            part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
                 part.end_slots()
             if level.token_limits.soft or level.slot_limits:

@@ -149,7 +149,7 @@ class Standing:
         while self._holds_back(now_ms := self._clock.now_ms()) and now_ms < self._deadline_ms:
             shards = list(self._chain.shards())
             raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
-            if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
+            if not raced or any(seen.has_preferred(level, now_ms) for level, seen in shards):
                 return
             seconds = _SPLIT_LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
             seconds = min(seconds, (self._deadline_ms - now_ms) / 1000)

@@ -20,6 +20,7 @@ from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
+from .slot_table import NO_TABLE
 from .slots import shapes_for, states_slots, take_slots
 
 if TYPE_CHECKING:
@@ -214,8 +215,9 @@ def new_bucket(
         put.update(_further_attributes(level.token_limits, cost, now_ms))
     if level.slot_limits:
         put |= shapes_for(level, {})
-        slots = take_slots(level, None, takers, now_ms)
-        put |= {**slots.put, **slots.add} if slots is not None else {}
+        slots = Change()
+        if take_slots(level, None, NO_TABLE, slots, takers, now_ms):
+            put |= {**slots.put, **slots.add}
         charges = changes if takers else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))

@@ -24,7 +24,8 @@ from . import keys, usage
 from .algebra import ABSENT, Write
 from .bucket import stored_names
 from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
-from .slots import SLOTS, concurrency_limits, find_taken
+from .slot_table import SLOTS
+from .slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.slots import in_shard
 from .level import attribute
-from .slots import FENCE_PREFIX, SLOTS, concurrency_limits, slot_attributes
+from .slot_table import FENCE_PREFIX, SLOTS, slot_attributes
+from .slots import concurrency_limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

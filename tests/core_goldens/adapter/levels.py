@@ -12,6 +12,7 @@ from zae_limiter.limiter.draw_plan import PlannedBucket
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Image, Key, Write
 from zae_limiter.records.level import HOUR_END, Level, slot_limits_for, token_limits_for
+from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.repository.last_seen import LastSeen
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def _level(spot: Spot, now_ms: int) -> Level:
 def last_seen(image: Image | None, now_ms: int, crowd: Crowd | None = None) -> LastSeen:
     """Return what a client has seen of a record at an instant, with what a crowd has shown of it."""
     seen = LastSeen()
-    seen.image, seen.seen_ms = image, now_ms
+    seen.show(image, now_ms)
     if crowd is not None and crowd.freed:
         seen.keep_freed(crowd.freed)
     if crowd is not None and crowd.before is not None:
-        seen.before, seen.raced_ms = dict(crowd.before), now_ms
+        seen.before, seen.raced_ms = SlotTable.parse(dict(crowd.before)), now_ms
     return seen
 
 
