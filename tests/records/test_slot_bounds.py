@@ -8,7 +8,7 @@ from zae_limiter import Limit
 from zae_limiter.core.change import Change
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Image
-from zae_limiter.records.level import Level, slot_limits_for, token_limits_for
+from zae_limiter.records.level import BucketLimits, slot_limits_for, token_limits_for
 from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.records.slots import Taker, shapes_for, take_slots
 
@@ -27,7 +27,9 @@ KEY = keys.bucket("ns", "key", "gpt-4")
 )
 def test_what_is_counted_as_free_cannot_come_back(live: set[int], expired: set[int], removed: set[int]) -> None:
     limits = (Limit.concurrent("parallel", 2),)
-    level = Level(KEY, "ns", "key", "gpt-4", limits, token_limits_for(limits), slot_limits=slot_limits_for(limits))
+    level = BucketLimits(
+        KEY, "ns", "key", "gpt-4", limits, token_limits_for(limits), slot_limits=slot_limits_for(limits)
+    )
     image: Image = shapes_for(level, {}) | {"at": NOW}
     slots = dict.fromkeys(live, NOW + 9_000) | dict.fromkeys(expired, NOW)
     image |= {f"s_parallel_{number}": until_ms for number, until_ms in slots.items()}

@@ -31,7 +31,7 @@ from ..records.slots import renew_slots
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
-from .chain import LevelShard
+from .chain import BucketShard
 from .options import CANCEL
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class SlotHolder:
 class HeldRecord:
     """The slots that are held in one record, each with the lease that holds it; and when they are renewed next."""
 
-    shard: LevelShard
+    shard: BucketShard
     due_ms: int
     slots: dict[TakenSlot, weakref.ref[SlotHolder]] = field(default_factory=dict)
 
@@ -206,7 +206,7 @@ class Holdings:
         for scope in {None, *(scope for record in self._find_records(None) for scope in record.callers())}:
             HOUSEKEEPER.cancel(Renewal(self, scope))
 
-    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
+    def _add(self, shard: BucketShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
             if shard.level.shard_count <= record.shard.level.shard_count:
@@ -363,8 +363,8 @@ class Holdings:
                 for slot in moved:
                     del record.slots[slot]
                 if moved:
-                    self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
-            record.shard = LevelShard(level.at(level.shard, count), seen)
+                    self._add(BucketShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
+            record.shard = BucketShard(level.at(level.shard, count), seen)
             self._forget_empty(record)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:

@@ -21,7 +21,7 @@
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
-(`reshaping.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+(`migration.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from ..core.borders import Carried
     from ..core.reports import BucketState, Credit
     from ..core.tokens import TokenFields
-    from .level import Level
+    from .level import BucketLimits
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
 _FAR = 2**62
@@ -91,7 +91,7 @@ def required_expiry(image: Image) -> int | None:
 
 
 def reading(
-    shards: Iterable[tuple[Level, Image | None]], now_ms: int, tables: Iterable[SlotTable | None] = repeat(None)
+    shards: Iterable[tuple[BucketLimits, Image | None]], now_ms: int, tables: Iterable[SlotTable | None] = repeat(None)
 ) -> Reading:
     """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full.
 
@@ -107,7 +107,7 @@ def reading(
     return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
-def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
+def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
     entries = level.token_limits if image is None else level.token_limits_of(image)
     credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
     for name, entry in entries.items():
@@ -127,14 +127,14 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
 
 
 def _slot_balances(
-    level: Level, image: Image | None, table: SlotTable | None, now_ms: int
+    level: BucketLimits, image: Image | None, table: SlotTable | None, now_ms: int
 ) -> Iterable[tuple[str, SlotBalance]]:
     table = (table or SlotTable.parse(image)).shorten(image or {}, now_ms)
     for name, limit in level.slot_limits_of(image).items():
         yield name, SlotBalance(limit.rule, table.of(name), now_ms)
 
 
-def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
     """Return the way of a limit from the tokens in a bucket to its level under the limits in force, at ``now_ms``.
 
     These count from their change on, but not before the newest instant that the bucket was charged at under others.
@@ -216,7 +216,7 @@ def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     return slot_balances(shards, name, now_ms) or stored_balances(shards, name)
 
 
-def balances_under(level: Level, shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
+def balances_under(level: BucketLimits, shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     """Return what each record of a bucket holds of one limit under the limits of a level."""
     rows = [(level.at(keys.parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1)), image) for key, image in shards]
     return reading(rows, now_ms).balances.get(name, ())

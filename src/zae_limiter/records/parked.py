@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..core.change import Change
     from .algebra import Image
-    from .level import Level
+    from .level import BucketLimits
 
 PARKED = "pt"
 _FIELDS = ("cp", "ra", "rp", "ws", "ca")
@@ -53,7 +53,7 @@ def is_parked(value: object) -> bool:
         return True
 
 
-def park(level: Level, image: Image, change: Change) -> None:
+def park(level: BucketLimits, image: Image, change: Change) -> None:
     """Let a change also keep the tokens of limits that count slots from now on."""
     for name in level.slot_limits:
         tk = attribute(name, "tk")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from .algebra import Guards, Image
-    from .level import Level
+    from .level import BucketLimits
 
 
 def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class MovedSlots(NamedTuple):
     born: dict[str, Any]
 
 
-def move_slots(level: Level, sibling: Level, image: Image) -> MovedSlots:
+def move_slots(level: BucketLimits, sibling: BucketLimits, image: Image) -> MovedSlots:
     """Return what a split takes from the slots of the old shard, guarded by nobody having taken one meanwhile.
 
     The statement of every concurrency limit goes along, its counters begin anew.

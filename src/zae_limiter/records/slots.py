@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..core.change import Change
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
-    from .level import Level
+    from .level import BucketLimits
 
 _TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
 _SLOT_FIELDS = ("tl", "tn", "pk", "pt")
@@ -184,13 +184,13 @@ def shape_of(limit: SlotLimit) -> dict[str, int]:
     return {attribute(limit.name, "cp"): limit.slots * MILLI, attribute(limit.name, "tl"): limit.ttl_ms}
 
 
-def states_slots(level: Level, image: Image) -> bool:
+def states_slots(level: BucketLimits, image: Image) -> bool:
     """Return whether a bucket states the concurrency limits of a level."""
     shapes = map(shape_of, level.slot_limits.values())
     return all(image.get(attr) == value for shape in shapes for attr, value in shape.items())
 
 
-def shapes_for(level: Level, image: Image) -> dict[str, int]:
+def shapes_for(level: BucketLimits, image: Image) -> dict[str, int]:
     """Return the attributes by which a bucket, last seen as ``image``, states the concurrency limits of a level."""
     put: dict[str, int] = {}
     for name, limit in level.slot_limits.items():
@@ -199,7 +199,7 @@ def shapes_for(level: Level, image: Image) -> dict[str, int]:
     return put
 
 
-def drop_other_kind(level: Level, image: Image) -> tuple[str, ...]:
+def drop_other_kind(level: BucketLimits, image: Image) -> tuple[str, ...]:
     """Return the attributes to remove of limits that count slots now and tokens before, or the other way round."""
     found = [attribute(name, field) for name in level.slot_limits for field in _TOKEN_FIELDS]
     found += [attribute(name, field) for name in level.token_limits for field in _SLOT_FIELDS]
@@ -229,7 +229,7 @@ class FreedSlots(NamedTuple):
 
 
 def take_slots(
-    level: Level, image: Image | None, table: SlotTable, change: Change, takers: Sequence[Taker], now_ms: int
+    level: BucketLimits, image: Image | None, table: SlotTable, change: Change, takers: Sequence[Taker], now_ms: int
 ) -> bool:
     """Let a change of a bucket last seen as ``image`` also take slots for ``takers``. Return False if too few.
 
@@ -269,7 +269,7 @@ def take_slots(
 
 
 def note_taken(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     table: SlotTable,
     change: Change,
@@ -311,7 +311,7 @@ def note_peaks(image: Image, table: SlotTable, change: Change, slots: Sequence[T
             change.bound(pk, high=in_flight)
 
 
-def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
+def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
     """Return the slots that a write to the bucket of a level takes, in the order of those it serves."""
     found = []
     for attr, fence in put.items():
@@ -345,7 +345,7 @@ def release_slots(
 
 
 def note_freed(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     table: SlotTable,
     change: Change,

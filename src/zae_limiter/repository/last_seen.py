@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..records.algebra import Image, Key, Write
     from ..records.charging import Contention, Frame
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from .outlook import Outlook
 
 
@@ -76,9 +76,9 @@ class LastSeen:
         self.outlook: Outlook | None = None
         """Of a bucket with quotas, whether tokens of these may come back."""
         self._calm = 0
-        self._checked: tuple[Level | None, Image | None, Frame | None] = (None, None, None)
+        self._checked: tuple[BucketLimits | None, Image | None, Frame | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
-        self.level: Level | None = None
+        self.level: BucketLimits | None = None
         """What `share` returned last."""
         self.planned: Any = None
         """Its `PlannedBucket`, on a store inside the process."""
@@ -117,7 +117,7 @@ class LastSeen:
         known, table = self._slots
         return table if known is image and image is not None else SlotTable.parse(image)
 
-    def share(self, level: Level) -> Level:
+    def share(self, level: BucketLimits) -> BucketLimits:
         """Return one object for all equal levels through which chains see the bucket, one after the other."""
         if self.level != level:
             self.level = level
@@ -131,7 +131,7 @@ class LastSeen:
         self.image = None
         self.seen_ms = 0
 
-    def limits(self, level: Level, image: Image, now_ms: int) -> Frame | None:
+    def limits(self, level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
         if level.slot_limits and self.slots_of(image).find_ahead(image, now_ms):
             return None
@@ -183,7 +183,7 @@ class LastSeen:
         table = self.slots_of(self.image) if self.freed else NO_TABLE
         return any(not table.of(name).is_taken(number, now_ms) for name, number in tuple(self.freed or ()))
 
-    def has_preferred(self, level: Level, now_ms: int) -> bool:
+    def has_preferred(self, level: BucketLimits, now_ms: int) -> bool:
         """Return whether one of the preferred slots was free when the bucket was last seen."""
         preferred, table = self.preferred_slots(now_ms), self.slots_of(self.image)
         free = {

@@ -11,8 +11,8 @@ from zae_limiter.core.tokens import TokenFrame, Tokens
 from zae_limiter.records import (
     bucket,
     charging,
+    migration,
     pressure,
-    reshaping,
     slot_moves,
     slot_states,
     slots as slotting,
@@ -148,7 +148,7 @@ def facts(spot: Spot, image: Image, before: Image | None, cost: Mapping[str, int
         "expiring": charging.is_expiring(level, image),
         "contended": sorted(charging.contended_limits(level, image, cost, now_ms)),
         "undisturbed": charging.is_undisturbed(level, before, image, cost),
-        "far": reshaping.is_far_from_anchor(image, spot.shard, now_ms),
+        "far": migration.is_far_from_anchor(image, spot.shard, now_ms),
         "large": splitting.is_large(image),
         "worth_splitting": splitting.is_worthwhile(level, image, cost),
         "high": pressure.is_high(level, image, now_ms),

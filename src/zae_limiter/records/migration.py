@@ -16,7 +16,7 @@ from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Write, apply_write
 from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring, write_of
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, token_fields
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
 from .slot_table import SLOTS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def migrate(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     cost: Mapping[str, int],
     now_ms: int,
@@ -84,7 +84,7 @@ def _begin(image: Image, anchor: int, now_ms: int) -> Change:
     return change
 
 
-def _migrate_slots(level: Level, image: Image, change: Change, now_ms: int) -> None:
+def _migrate_slots(level: BucketLimits, image: Image, change: Change, now_ms: int) -> None:
     """Move concurrency limits to those in force, and drop slots that have expired by ``now_ms``."""
     if SLOTS not in image and not level.slot_limits:
         return
@@ -205,7 +205,7 @@ def drop_expired(image: Image, change: Change, now_ms: int) -> tuple[str, ...]:
     return expired
 
 
-def keep_in_debt(level: Level, image: Image, change: Change) -> None:
+def keep_in_debt(level: BucketLimits, image: Image, change: Change) -> None:
     """Let a change put the expiry off until the bucket is full: an earlier one would forgive debt."""
     after = apply_write(image, write_of(change, level.key, image))
     assert after is not None  # it does not delete
