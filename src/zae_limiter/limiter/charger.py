@@ -17,7 +17,7 @@ from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Settlement
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
-from .slot_holder import SlotHolder
+from .holding import SlotHolder
 from .standing import Request, Standing
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..repository.outlook import Reserving
     from .availability import StoreAvailability
-    from .chain import Chain
-    from .chains import Chains
+    from .chain import ChargePath
+    from .chains import ChargePaths
     from .coalescer import Turn
     from .engine import Engine
     from .grant import Grant
@@ -44,7 +44,7 @@ class Charger:
     """Charges the requests of one limiter: the `Charges` of its leases."""
 
     backend: Backend
-    chains: Chains
+    chains: ChargePaths
     engine: Engine
     lines: Lines
     availability: StoreAvailability
@@ -67,11 +67,11 @@ class Charger:
         name, cache = (request.entity_id, request.resource, options.given), self.backend.cache
         timeout, stopwatch, answers = options.timeout, self.backend.stopwatch, availability.answers
         deadline, now_ms = Deadline(stopwatch() + timeout, timeout, stopwatch, timeout), self.backend.clock.now_ms()
-        try:  # as `Chains.known`
+        try:  # as `ChargePaths.known`
             chain = self.chains.get(name)
             if chain and (chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms):
                 chain = None
-        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
+        except TypeError:  # not hashable: no name, as `ChargePaths.resolve` will say
             chain = None
         cache.hits += chain is not None
         if availability.is_open and self._goes_unasked(request, chain):
@@ -91,7 +91,7 @@ class Charger:
             self._go_without(request, error)
             return None
         except RateLimitExceeded:
-            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
+            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.primary_shards):
                 availability.report_answer()
             raise
         if grant.prefetched is None or grant.images:  # else the store was not asked
@@ -109,7 +109,7 @@ class Charger:
             error.stack_name = getattr(self.backend.store, "stack_name", None)
         raise error
 
-    def _goes_unasked(self, request: AcquireRequest, chain: Chain | None) -> bool:
+    def _goes_unasked(self, request: AcquireRequest, chain: ChargePath | None) -> bool:
         """Return whether to go on without asking a store that hangs. Raise a refusal that is known without asking."""
         policy = request.options.policy
         if chain is not None and not self.availability.blocks(policy):
@@ -118,7 +118,7 @@ class Charger:
         return not self.availability.may_ask(policy, request.options.timeout)
 
     async def _take_in_turn(
-        self, request: AcquireRequest, chain: Chain, deadline: Deadline, note_wait: Callable[[float], None]
+        self, request: AcquireRequest, chain: ChargePath, deadline: Deadline, note_wait: Callable[[float], None]
     ) -> Grant:
         """Take the cost after those who wait in line, or stand in line for at most ``max_wait``."""
         options, cost = request.options, request.cost
@@ -137,7 +137,7 @@ class Charger:
             now_ms = self.backend.clock.now_ms()
             return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
 
-        async def look(marks: Sequence[Write]) -> Chain:
+        async def look(marks: Sequence[Write]) -> ChargePath:
             self.backend.check_usable()
             renewed = self.backend.deadline(deadline.seconds)
             return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
@@ -175,12 +175,11 @@ class Charger:
 
     # Settling.
 
-    def notify(self, request: AcquireRequest, taken: Mapping[str, int], correction: Mapping[str, int]) -> None:
-        """Tell the observers how a lease that has ``taken`` so much is corrected, in millitokens by limit."""
-        estimated = {name: taken.get(name, 0) // MILLI for name in correction}
-        corrected = {name: amount // MILLI for name, amount in correction.items()}
-        told = Settlement(request.entity_id, request.resources[0], estimated, corrected)
-        self.observers.tell("on_settlement", told)
+    def notify(self, entity_id: str, resource: str, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
+        """Tell the observers how a lease that has ``taken`` so much is corrected."""
+        estimated = {name: taken.get(name, 0) // MILLI for name in delta}
+        correction = {name: amount // MILLI for name, amount in delta.items()}
+        self.observers.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
 
     async def settle(self, corrections: Sequence[Corrections], failed: bool = False) -> None:
         """Write corrections, all of them even if one fails or the caller is cancelled; then raise the first failure.
@@ -198,7 +197,8 @@ class Charger:
         """Settle the shares of each lease, each with a deadline of its own."""
         failures: list[ZAELimiterError] = []
         for each in corrections:
-            deadline, slots = self.backend.deadline(each.request.options.timeout), each.slots
+            deadline = self.backend.deadline(each.request.options.timeout)
+            slots = () if each.holder is None else each.holder.slots
             lost = [slot for slot in slots if slot.lost]
             self.holdings.let_go(slots)
             for grant, delta in each.shares:

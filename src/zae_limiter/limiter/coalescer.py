@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..records.algebra import Image, Write
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
 
@@ -24,7 +24,7 @@ G = TypeVar("G")
 class Turn(Protocol):
     """The turn of a caller that stands in line."""
 
-    def pass_on(self, write: Write, level: Level, image: Image) -> Write:
+    def pass_on(self, write: Write, level: BucketLimits, image: Image) -> Write:
         """Return a write to a level's bucket that serves the caller, with the mark of the one behind it."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.change import Change
 from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
 from ..core.slots import SlotOwner
@@ -23,27 +24,32 @@ from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
-from ..records.algebra import Committed, Write
-from ..records.charging import is_expiring
+from ..records.algebra import Committed
+from ..records.charging import is_expiring, write_of
 from ..records.level import SHARDS
-from ..records.slots import find_taken, renew_slots
+from ..records.slots import renew_slots
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
-from .chain import LevelShard
+from .chain import BucketShard
+from .options import CANCEL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..clock import Clock
     from ..records.algebra import Image, Key
     from ..records.ledger import BucketChange
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
+    from ..repository.outlook import Reserving
     from ..runtime.deadline import Deadline
     from ..runtime.port import Caller, Runtime
     from ..stores.port import Store
     from .background import BackgroundStore
     from .grant import Grant
     from .observers import Observers
-    from .slot_holder import SlotHolder
+    from .options import AcquireRequest
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""
@@ -55,11 +61,56 @@ _RETRIES = 12
 """How often within a time to live a renewal is tried again that has failed."""
 
 
+class SlotHolder:
+    """The slots of one lease, and how to reach the code that has entered it.
+
+    Only the lease refers to it, and it refers to the lease weakly: slots of a lease that was forgotten expire.
+    """
+
+    def __init__(self, lease: Reserving, request: AcquireRequest, caller: Caller, clock: Clock) -> None:
+        self.request = request
+        self.caller = caller
+        self.slots: list[TakenSlot] = []
+        self._lease = weakref.ref(lease)
+        self._clock = clock
+        self._told = False
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether the lease cannot be ended any more: its event loop was closed."""
+        return self.caller.is_gone
+
+    @property
+    def holds(self) -> bool:
+        """Whether a slot is held that was neither freed nor lost."""
+        return any(not slot.ended for slot in self.slots)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a slot was lost: not renewed in time, or taken away."""
+        now_ms = self._clock.now_ms()
+        return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in self.slots)
+
+    def tell_lost(self, call_back: Callable[[str, Callable[[], object]], None]) -> None:
+        """Do what ``on_lost`` asks for; once, however many slots are lost. From any thread.
+
+        ``call_back`` calls a function of the user.
+        """
+        on_lost, lease, told = self.request.options.on_lost, self._lease(), self._told
+        self._told = True
+        if told or lease is None:
+            return
+        if on_lost == CANCEL:
+            self.caller.cancel(lambda: lease.is_open)
+        elif callable(on_lost):
+            self.caller.call(partial(call_back, "on_lost", partial(on_lost, lease)))
+
+
 @dataclass(slots=True)
 class HeldRecord:
     """The slots that are held in one record, each with the lease that holds it; and when they are renewed next."""
 
-    shard: LevelShard
+    shard: BucketShard
     due_ms: int
     slots: dict[TakenSlot, weakref.ref[SlotHolder]] = field(default_factory=dict)
 
@@ -127,9 +178,9 @@ class Holdings:
         """Renew the slots that a grant has taken for a lease, until they are let go."""
         found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
         for part, image in found:
-            taken = find_taken(image, grant.now_ms)
+            table = part.shard.seen.slots_of(image)
             for slot in part.slots:
-                slot.in_flight = len(taken.get(slot.limit_name, ()))
+                slot.in_flight = table.of(slot.limit_name).count(grant.now_ms)
             due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
             holder.slots += part.slots
             self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)
@@ -155,7 +206,7 @@ class Holdings:
         for scope in {None, *(scope for record in self._find_records(None) for scope in record.callers())}:
             HOUSEKEEPER.cancel(Renewal(self, scope))
 
-    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
+    def _add(self, shard: BucketShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
             if shard.level.shard_count <= record.shard.level.shard_count:
@@ -284,7 +335,8 @@ class Holdings:
                     return
             else:
                 image = outcome.images.get(change.write.key)
-            record.shard.show(image, now_ms)
+            is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
+            record.shard.show(image, now_ms, change.write if is_ours_alone else None)
 
     async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
         """Read a record."""
@@ -293,12 +345,12 @@ class Holdings:
         return image
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
-        level, (guards, put, add, *_) = record.shard.level, renew_slots(image, slots, now_ms)
+        (level, seen), change = record.shard, Change()
+        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
         if level.partition_writes:
-            pressure.count(level, image, now_ms, put, add)
-        expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
-        write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
-        return ledger.with_usage(level, image, write, now_ms)
+            pressure.count(level, image, now_ms, change.put, change.add)
+        change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
+        return ledger.with_usage(level, image, write_of(change, level.key, image), now_ms)
 
     def _follow_split(self, record: HeldRecord, image: Image) -> None:
         """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""
@@ -311,8 +363,8 @@ class Holdings:
                 for slot in moved:
                     del record.slots[slot]
                 if moved:
-                    self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
-            record.shard = LevelShard(level.at(level.shard, count), seen)
+                    self._add(BucketShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
+            record.shard = BucketShard(level.at(level.shard, count), seen)
             self._forget_empty(record)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:

@@ -269,7 +269,7 @@ class LeaseCore(LeaseView):
     def _notify(self, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
         """Tell the observers of a correction of what was taken."""
         if delta and not self.degraded:
-            self._port.charger.notify(self._request, taken, delta)
+            self._port.charger.notify(self._entity_id, self._resource, taken, delta)
 
     def _failure_delta(self, give_back: bool) -> dict[str, int]:
         """Return how a failure corrects what was taken: to what ``on_error`` keeps and `settle` has stated.

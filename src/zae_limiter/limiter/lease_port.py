@@ -8,32 +8,24 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..records.slots import TakenSlot
     from ..repository.outlook import Reserving
     from .grant import Grant, GrantFields
+    from .holding import SlotHolder
     from .options import AcquireOptions, AcquireRequest
-    from .slot_holder import SlotHolder
 
     TakeNow: TypeAlias = Callable[[Reserving, str, str, dict[str, int], AcquireOptions], GrantFields | None]
     SettleNow: TypeAlias = Callable[[str, str, GrantFields, Mapping[str, int]], bool]
 
 
 class Corrections(NamedTuple):
-    """What a lease still has to write when it ends.
-
-    ``shares`` are the corrections of each of its grants, in millitokens by limit; the grant is None if nothing was
-    taken before. ``disclaim`` is called with a correction that may not have been written.
-    """
+    """What a lease still has to write when it ends."""
 
     request: AcquireRequest
     shares: Sequence[tuple[Grant | None, Mapping[str, int]]]
+    """By grant, or None if nothing was taken before: its correction, in millitokens by limit."""
     disclaim: Callable[[Mapping[str, int]], None]
+    """Called with a correction that may not have been written."""
     holder: SlotHolder | None = None
-
-    @property
-    def slots(self) -> Sequence[TakenSlot]:
-        """The slots of the lease."""
-        return () if self.holder is None else self.holder.slots
 
 
 class Charges(Protocol):
@@ -58,8 +50,8 @@ class Charges(Protocol):
     def hold(self, lease: Reserving, request: AcquireRequest, grant: Grant, holder: SlotHolder | None) -> SlotHolder:
         """Renew the slots of a grant until they are settled. Return the holder of all slots of the lease."""
 
-    def notify(self, request: AcquireRequest, taken: Mapping[str, int], correction: Mapping[str, int]) -> None:
-        """Tell the observers how a lease that has ``taken`` so much is corrected."""
+    def notify(self, entity_id: str, resource: str, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
+        """Tell the observers how a lease that has ``taken`` so much is corrected, in millitokens by limit."""
 
 
 @dataclass(slots=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimitExceeded, ZAELimiterError
-from ..observer import Decision, StoreCall
+from ..observer import StoreCall
 from .charger import Charger
 from .grant import find_overdrawn
-from .observers import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from ..observer import Outcome
     from ..repository.outlook import Reserving
@@ -20,39 +19,6 @@ if TYPE_CHECKING:
     from .lease_port import SettleNow, TakeNow
     from .observers import Observers
     from .options import AcquireOptions, AcquireRequest
-
-
-class DecisionWatch:
-    """The stop-watch of one decision, as a block around deciding. It tells of the error that ends the block.
-
-    ``waits`` are the seconds of each pause in line, which are not part of deciding; None without ``max_wait``.
-    """
-
-    __slots__ = ("_entity_id", "_observers", "_resources", "_waits", "started")
-
-    def __init__(
-        self, observers: Observers, entity_id: str, resources: Sequence[str], waits: Sequence[float] | None = None
-    ) -> None:
-        self._observers = observers
-        self._entity_id = entity_id
-        self._resources = resources
-        self._waits = waits
-        self.started = observers.now()
-
-    def tell(self, outcome: Outcome, overdrawn: tuple[str, ...] = ()) -> None:
-        """Tell the observers of the decision, for each resource."""
-        waited = None if self._waits is None else sum(self._waits, 0.0)
-        seconds = max(0.0, self._observers.now() - self.started - (waited or 0.0))
-        for resource in self._resources:
-            self._observers.tell_decision(Decision(self._entity_id, resource, outcome, seconds, waited, overdrawn))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        outcome = classify(error) if isinstance(error, ZAELimiterError) else None
-        if outcome is not None:
-            self.tell(outcome)
 
 
 class ObservedUpdates:
@@ -70,15 +36,17 @@ class ObservedUpdates:
         self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
     ) -> GrantFields | None:
         """Take from one resource. Return None, with nothing taken, if that has to wait for something."""
-        with DecisionWatch(self._observers, entity_id, (resource,)) as watch:
-            try:
-                granted = self._take_now(lease, entity_id, resource, cost, options)
-            except ZAELimiterError as error:
-                self._tell(watch.started, error)
-                raise
+        started = self._observers.now()
+        try:
+            granted = self._take_now(lease, entity_id, resource, cost, options)
+        except ZAELimiterError as error:
+            self._tell(started, error)
+            self._observers.tell_decision(entity_id, (resource,), error, started)
+            raise
         if granted is not None:
-            self._tell(watch.started)
-            watch.tell("granted", find_overdrawn(granted))
+            self._tell(started)
+            overdrawn = find_overdrawn(granted)
+            self._observers.tell_decision(entity_id, (resource,), "granted", started, None, overdrawn)
         return granted
 
     def settle(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
@@ -92,11 +60,12 @@ class ObservedUpdates:
     def _tell(self, started: float, error: ZAELimiterError | None = None) -> None:
         """Tell of an update of the store."""
         if self._settle_now is not None and self._observers.of["on_store_call"]:
-            seconds, failure = self._observers.now() - started, error
-            outcome: Literal["done", "conflict", "failed"] = "failed" if error else "done"
+            seconds = self._observers.now() - started
             if isinstance(error, RateLimitExceeded):
-                outcome, failure = "conflict", None
-            self._observers.tell("on_store_call", StoreCall("update", seconds, outcome, failure))
+                call = StoreCall("update", seconds, "conflict", None)
+            else:
+                call = StoreCall("update", seconds, "failed" if error else "done", error)
+            self._observers.tell("on_store_call", call)
 
 
 @dataclass(eq=False)
@@ -112,20 +81,26 @@ class ObservedCharger(Charger):
 
     async def take(self, request: AcquireRequest, note_wait: Callable[[float], None] | None = None) -> Grant | None:
         """Take tokens as any charger does."""
-        waits: list[float] = []
-        timed = waits if request.options.max_wait_ms else None
-        with DecisionWatch(self.observers, request.entity_id, request.resources, timed) as watch:
+        started, waits = self.observers.now(), list[float]()
+        waited = waits if request.options.max_wait_ms else None
+        try:
             grant = await super().take(request, waits.append)
-        if grant is None:
-            watch.tell("unavailable_allowed")
-        else:
-            watch.tell("granted", find_overdrawn(grant))
+        except ZAELimiterError as error:
+            self.observers.tell_decision(request.entity_id, request.resources, error, started, waited)
+            raise
+        outcome: Outcome = "unavailable_allowed" if grant is None else "granted"
+        overdrawn = () if grant is None else find_overdrawn(grant)
+        self.observers.tell_decision(request.entity_id, request.resources, outcome, started, waited, overdrawn)
         return grant
 
     async def check(self, request: AcquireRequest) -> bool:
         """Check a request as any charger does. One that passes decides nothing yet."""
-        with DecisionWatch(self.observers, request.entity_id, request.resources) as watch:
+        started = self.observers.now()
+        try:
             is_checked = await super().check(request)
+        except ZAELimiterError as error:
+            self.observers.tell_decision(request.entity_id, request.resources, error, started)
+            raise
         if not is_checked:
-            watch.tell("unavailable_allowed")
+            self.observers.tell_decision(request.entity_id, request.resources, "unavailable_allowed", started)
         return is_checked

@@ -86,9 +86,26 @@ class Observers:
             message = "observer %s failed, which is logged once: %r"
             tell(OBSERVER_FAILED, message, name, error, **self._backend.log_fields(), **fields)
 
-    def tell_decision(self, decision: Decision) -> None:
-        """Tell of a decision, and of the lookups of config since the last one."""
-        self.tell("on_decision", decision)
+    def tell_decision(
+        self,
+        entity_id: str,
+        resources: Sequence[str],
+        outcome: Outcome | ZAELimiterError,
+        started: float,
+        waits: Sequence[float] | None = None,
+        overdrawn: tuple[str, ...] = (),
+    ) -> None:
+        """Tell of a decision about each resource, unless it is an error that is none, and of lookups since the last.
+
+        ``waits`` are the seconds of each pause in line, which are not part of deciding; None without ``max_wait``.
+        """
+        found = classify(outcome) if isinstance(outcome, ZAELimiterError) else outcome
+        if found is None:
+            return
+        waited = None if waits is None else sum(waits, 0.0)
+        seconds = max(0.0, self.now() - started - (waited or 0.0))
+        for resource in resources:
+            self.tell("on_decision", Decision(entity_id, resource, found, seconds, waited, overdrawn))
         if self.of["on_config_lookups"] and any(lookups := self._count_lookups()):
             self.tell("on_config_lookups", *lookups)
 
