@@ -17,7 +17,7 @@ CHANGED = "slots.changed_live"
 FLOORS = "slots.floors_and_soft_limits"
 LEVELS = "slots.hierarchies"
 CLOCKS = "slots.clocks_that_are_off"
-HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)"
+HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)"
 
 MUTATIONS = [
     # Which slots are free.

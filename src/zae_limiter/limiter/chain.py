@@ -15,7 +15,7 @@ from ..core.errors import ValidationError
 from ..core.production import FOR_EVER, MILLI
 from ..records import bucket, keys
 from ..records.level import SHARDS, BucketLimits, attribute
-from ..records.slot_table import SlotTable
+from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
 from ..repository.outlook import Outlook
 from ..runtime.port import has_ended
@@ -62,10 +62,12 @@ class BucketShard(NamedTuple):
 
         With a ``write`` it is known that this alone has changed the image that it was planned from.
         """
-        table = None if image is None else self.seen.follow(image, write)
-        if image is not None and table is None:
-            table = SlotTable.parse(image)
-            bucket.check(self.level.key, image, table)
+        table: SlotTable | None = NO_TABLE
+        if image is not None and (write is None or SLOTS in image):
+            table = None if write is None else self.seen.follow(image, write)
+            if table is None:
+                table = SlotTable.parse(image) if SLOTS in image else NO_TABLE
+                bucket.check(self.level.key, image, table)
         self.seen.show(image, now_ms, table)
 
 

@@ -178,7 +178,7 @@ class ChargePaths:
         Raise `ValidationError` for names that nobody can have.
         """
         names.entity_id(entity_id)
-        if type(resource) is not str or not self._levels.knows(resource):  # else it was checked for another entity
+        if type(resource) is not str or self._levels.known(resource) is None:  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
@@ -294,12 +294,12 @@ class ChargePaths:
             levels += [] if found is None else [found]
             policies[who] = policy
             who = policy.parent_id if policy.cascade else None
-        check_priority(given, levels)
+        if given is not None:
+            check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
-        until_ms = [each.valid_until_ms for each in policies.values()] + [
-            each.home.level.in_force[1] for each in levels
-        ]
-        chain = self.new_chain(tuple(levels), given, since_ms, min(until_ms), generation)
+        ends_ms = [each.home.level.in_force[1] for each in levels]
+        until_ms = min([each.valid_until_ms for each in policies.values()] + ends_ms)
+        chain = self.new_chain(tuple(levels), given, since_ms, until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
@@ -324,7 +324,7 @@ class ChargePaths:
         level = self._levels.make(key, whose, policy, chosen, least_version)
         if level is None:
             return _Resolved(None, policy, generation)
-        home = BucketShard(last.share(level), last)
+        home = BucketShard(last.share(level) if self._backend.has_records else level, last)
         found = BucketShards(home, (home,), read_ms=policy.read_ms)
         is_split = last.image is not None and home.is_outgrown
         found = await shards.find_home(self._backend, found, deadline) if is_split else found

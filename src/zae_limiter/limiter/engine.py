@@ -8,7 +8,7 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..core.change import Change
 from ..core.decide import refusal
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .planning import ShardCharge
     from .settling import SettlementPart
     from .waiting import Lines
+
+    Charges: TypeAlias = list[PendingCharge[Grant]]
 
 T = TypeVar("T")
 E = TypeVar("E", bound="Engine")
@@ -256,10 +258,15 @@ class Engine:
         failure: Exception | None = None
         try:
             await self.charge(chain, batch, now_ms, leader.deadline)
+            with coalescer.lock:
+                is_alone = len(batch) == 1 and leader.signal is None and not (coalescer.waiting or leader.abandoned)
+                if is_alone and leader.grant is not None:  # as nearly always: no other caller waits for the outcome
+                    leader.decided = True
+                    coalescer.end()
         except Exception as error:
             failure = error
         finally:
-            orphaned = coalescer.decide(batch, failure)
+            orphaned = [] if leader.decided else coalescer.decide(batch, failure)
         if orphaned:
             await self._return_orphaned(orphaned, leader.deadline)
 
@@ -280,9 +287,7 @@ class Engine:
 
     _draft = staticmethod(draft)
 
-    async def charge(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
-    ) -> None:
+    async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
         for level, seen in chain.primary_shards:  # as `ChargePath.instant`
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
@@ -310,7 +315,8 @@ class Engine:
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
                     writes += self._announcer.with_events(part) if part.alerts else part.accruals
-                outcome = await self._store.commit(writes, timeout=deadline.left())
+                left = deadline.ends - deadline.now()  # as `Deadline.left`, without a call
+                outcome = await self._store.commit(writes, timeout=left if left > 0 else deadline.left())
             elif chosen.parts:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
@@ -355,7 +361,10 @@ class Engine:
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
-            part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
+            if outcome.undisturbed and not level.slot_limits:  # it comes from an image that was inspected
+                seen.show(image, now_ms)
+            else:
+                part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or level.slot_limits:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:

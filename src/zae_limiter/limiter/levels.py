@@ -32,10 +32,8 @@ class Levels:
         self._ttl_multiplier = ttl_multiplier
         self._templates: BoundedMap[str, tuple[Resolved, BucketLimits]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
-
-    def knows(self, resource: str) -> bool:
-        """Return whether a level of a resource was made that entities share: then its name is valid."""
-        return self._templates.get(resource) is not None
+        self.known = self._templates.get
+        """Return the template of a resource, whose name is valid then; None if there is none."""
 
     def forget(self) -> None:
         """Forget all levels."""

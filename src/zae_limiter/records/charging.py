@@ -292,12 +292,10 @@ def charge(
         (ceiling, *_), anchor_ms, at, amount, period, rest, _, _, floor, soft = limit
         tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
         if name in lots and min(ceiling, tokens + made) < need + floor:
-            fits = draw_with_credits(
-                change, at, tokens, held_lots(image, name, now_ms), need, ceiling, made, floor, soft
-            )
-        else:
-            fits = name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention.seen_ms)
-            fits = fits or draw(change, at, tokens, need, ceiling, made, floor, soft)
+            mine = held_lots(image, name, now_ms)
+            fits = draw_with_credits(change, at, tokens, mine, need, ceiling, made, floor, soft)
+        elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
+            fits = draw(change, at, tokens, need, ceiling, made, floor, soft)
         if not fits:
             missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
         elif need and level.token_limits.watched:
@@ -310,7 +308,8 @@ def charge(
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
-    if level.lifetime_ms or TTL in image:
+    lasts = not level.lifetime_ms or frame.lots or image.get(SHARDS, 1) != 1
+    if TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:
         _renew_expiry(change, level, image, frame, now_ms)
     return change
 
@@ -323,14 +322,16 @@ def _renew_expiry(change: Change, level: BucketLimits, image: Image, frame: Fram
         change.expires_ms = expires_ms
 
 
-def _draw_earlier(change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, seen_ms: int) -> bool:
+def _draw_earlier(
+    change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, contention: Contention
+) -> bool:
     """Draw from a full limit as of the last instant at which it was not full; return whether that suffices."""
     capacity = limit.rule.capacity
     if not limit.amount or tokens + limit.since(now_ms) < capacity:
         return False
     lag_ms = min(LAG_MS, capacity * limit.period // limit.amount // 2)
     earliest = limit.since(now_ms - lag_ms)
-    if capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
+    if capacity - tokens <= earliest and contention.seen_ms >= now_ms - lag_ms:
         return False
     since = max(capacity - tokens - 1, earliest)
     below = min(tokens, capacity - since - 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import sha1
 from operator import itemgetter
@@ -156,14 +156,18 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     if SLOTS in seen:
         rows = _name_rows(write)
         changed = [attr for attr in changed if attr not in rows]
-    if remove and not _remove_rows(after, remove, rows):
+    if (remove and not _remove_rows(after, remove, rows)) or (expires_at_ms == NEVER and TTL in seen):
         return None
     if expires_at_ms:
         after[TTL] = max(after.get(TTL, 0), expiry_seconds(expires_at_ms))
         changed.append(TTL)
-    elif expires_at_ms == NEVER and TTL in seen:
-        return None
-    if not _add(after, add, changed):
+    try:
+        for attr, amount in add.items():
+            after[attr] += amount
+        for attr in changed:
+            if type(value := after[attr]) is not int or not _LEAST <= value <= _MOST:
+                return None  # a script can add whole numbers only
+    except (KeyError, TypeError):
         return None
     form = seen.form
     if form is None or form.key != key or form.naming is not naming or not form.attrs.issuperset(changed):
@@ -181,19 +185,6 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     expires = pack_arguments(after[TTL]) if expire and after.get(TTL) != seen.get(TTL) else _NOTHING
     arguments = (digest, kept, len(text), text, further, expires)
     return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b%b" % arguments, after
-
-
-def _add(image: Image, add: Mapping[str, int], changed: Iterable[str]) -> bool:
-    """Add to the numbers of an image; return whether all that has changed are whole numbers that a script can add."""
-    try:
-        for attr, amount in add.items():
-            image[attr] += amount
-        for attr in changed:
-            if type(value := image[attr]) is not int or not _LEAST <= value <= _MOST:
-                return False
-    except (KeyError, TypeError):
-        return False
-    return True
 
 
 def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Form | None:
