@@ -89,7 +89,7 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
         (Scenario("redis", "blocking", "settled", 2), 114, 35),
         (Scenario("redis", "blocking", "settled", 2, depth=3), 188, 35),
         (Scenario("redis", "blocking", "slot taken and released", limits=0), 327, 39),
-        (Scenario("dynamodb", "blocking", "cold"), 284, 54),
+        (Scenario("dynamodb", "blocking", "cold"), 284, 55),
     ],
     ids=lambda value: value.name if isinstance(value, Scenario) else None,
 )
