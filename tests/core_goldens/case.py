@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _MOST_OLD = 6
 _MOST_SHARDS = 16
 _FAR = 2**62
+EXACT_FROM = 700
+"""From this case on, many steps are exactly at an instant at which something ends, or a millisecond beside it."""
+CLOCKS_MS = 1_743_296_400_000
+"""30 March 2025, when the clocks of Berlin skip an hour."""
 
 
 class Charge(NamedTuple):
@@ -43,8 +47,11 @@ class Case:
     def __init__(self, number: int) -> None:
         self.number = number
         self.flavour = FLAVOURS[number % len(FLAVOURS)]
+        self.is_exact = number >= EXACT_FROM
         dice = Dice(f"case {number}")
         self.now_ms = START_MS + dice.below(20_000_000_000)
+        if self.is_exact and dice.chance(0.5):
+            self.now_ms = CLOCKS_MS - dice.below(200_000_000)
         self.terms = worlds.draw_terms(dice, self.flavour)
         self.images: dict[int, Image] = {}
         """The records of the bucket by shard."""
@@ -59,6 +66,8 @@ class Case:
         """Let time pass, terms change and the bucket expire, each at times. Return the dice of the step."""
         dice = Dice(f"case {self.number} step {place}")
         self.now_ms = worlds.tick(dice, self.now_ms)
+        if self.is_exact and dice.chance(0.5):
+            self.now_ms = dice.pick(self._find_borders()) + dice.pick((0, 0, 0, -1, 1))
         if dice.chance(self.flavour.changes):
             self.terms = worlds.change_terms(dice, self.flavour, self.terms, self.now_ms)
         is_over = any(image.get(TTL, _FAR) * 1000 <= self.now_ms for image in self.images.values())
@@ -66,6 +75,20 @@ class Case:
             self.images = {}
         self.serial += 1
         return dice
+
+    def _find_borders(self) -> list[int]:
+        """Return instants at which something ends: an hour, a window, a lot, a slot, a record, or what is missing."""
+        found = {CLOCKS_MS, self.now_ms}
+        found |= {(self.now_ms // length + 1) * length for length in (30_000, 300_000, 3_600_000, 86_400_000)}
+        for image in self.images.values():
+            found |= {adapter.full_at(image), image.get(TTL, 0) * 1000}
+            found |= {value for attr, value in image.items() if attr.startswith("s_")}
+            found |= {int(attr.rpartition("_")[2]) for attr in image if attr.startswith("lot_") and attr[-1].isdigit()}
+            for limit in self.terms.limits:
+                begun_ms = image.get(f"b_{limit.name}_ws")
+                if begun_ms is not None and limit.calendar is not None:
+                    found.add(begun_ms + limit.calendar.period_ms)
+        return sorted(each for each in found if abs(each - self.now_ms) < 3_000_000_000)
 
     def spot(self, dice: Dice) -> Spot:
         """Return one of the records, the first if there is none yet."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     StepKind: TypeAlias = Callable[[Case, Dice, dict[str, Any]], Any]
 
-CASES, STEPS = 700, 30
+CASES, STEPS = 790, 30
 """How many cases there are, and the steps of each."""
 _NEEDLESS = {charging.take, charging.create, upkeep.add_credit, looking.refuse, looking.show_statuses, settling.settle}
 """The steps that need no bucket; any other one becomes a `take` while there is none."""
