@@ -354,7 +354,7 @@ class Engine:
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
             part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
-            if level.token_limits.soft or level.slot_limits:
+            if level.may_overdraw:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)
