@@ -60,8 +60,7 @@ def test_kept_up_slots_are_what_a_scan_finds(
         for each, untils in ((slots, model), (before, older)):
             scan = Scan(untils, limit, now_ms)
             assert each.count(now_ms) == len(scan.taken)
-            assert each.find_free(limit, now_ms) == scan.numbers(scan.bound)
-            assert each.find_expired_above(limit, now_ms) == scan.expired_above
+            assert each.find_free(limit, now_ms) == (scan.numbers(scan.bound), scan.expired_above)
             beyond = [n for n in scan.numbers(2 * limit.slots + 16) if n not in scan.numbers(scan.bound)]
             assert each.find_beyond(limit, now_ms) == beyond
             assert each.count(now_ms) == len(scan.taken)
@@ -81,9 +80,9 @@ def test_choosing_a_slot_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     slots = Slots({number: 50_000 + number for number in range(999)})
     for turn in range(50):
         slots = slots.change({999: 61_000 + turn}, [])
-        assert slots.find_free(limit, 1_000 + turn) == []
+        assert slots.find_free(limit, 1_000 + turn) == ([], [])
         slots = slots.change({}, [999])
-        assert slots.find_free(limit, 1_000 + turn) == [999]
-        assert slots.find_free(limit._replace(least=10), 1_000 + turn) == []
+        assert slots.find_free(limit, 1_000 + turn) == ([999], [])
+        assert slots.find_free(limit._replace(least=10), 1_000 + turn) == ([], [])
         assert slots.count(1_000 + turn) == 999
     assert looks == [1_000]

@@ -191,22 +191,21 @@ class Slots:
         """Return whether a slot is taken at ``now_ms``."""
         return self.untils.get(number, 0) > now_ms
 
-    def find_free(self, limit: SlotLimit, now_ms: int) -> list[int]:
-        """Return the numbers of the slots that a request can take, in ascending order."""
+    def find_free(self, limit: SlotLimit, now_ms: int) -> tuple[list[int], list[int]]:
+        """Return the numbers of the slots that a request can take, and of the expired ones above these.
+
+        Both are in ascending order.
+        """
         view = self._look(now_ms, limit)
-        return view.free[: bisect_left(view.free, _bound(limit, view) * limit.shards)]
+        bound = _bound(limit, view) if limit.least or view.others else limit.slots
+        free = view.free[: bisect_left(view.free, bound * limit.shards)]
+        return free, sorted([number for number in view.expired if number // limit.shards >= bound])
 
     def find_beyond(self, limit: SlotLimit, now_ms: int) -> list[int]:
         """Return the numbers of the slots that only a soft limit can take, beyond what it states."""
-        within = {*self.find_free(limit, now_ms)}
+        within = {*self.find_free(limit, now_ms)[0]}
         numbers = limit.first_numbers(2 * limit.slots + _MORE_SOFT)
         return [number for number in numbers if number not in within and not self.is_taken(number, now_ms)]
-
-    def find_expired_above(self, limit: SlotLimit, now_ms: int) -> list[int]:
-        """Return those that have come back by themselves and are none that a request can take."""
-        view = self._look(now_ms, limit)
-        bound = _bound(limit, view) if view.expired else 0
-        return sorted([number for number in view.expired if number // limit.shards >= bound])
 
 
 NO_SLOTS = Slots({})

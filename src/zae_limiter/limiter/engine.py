@@ -365,7 +365,7 @@ class Engine:
                 seen.show(image, now_ms)
             else:
                 part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
-            if level.token_limits.soft or level.slot_limits:
+            if level.token_limits.soft or (level.slot_limits and level.may_overdraw):
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)

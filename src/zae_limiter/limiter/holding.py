@@ -176,12 +176,13 @@ class Holdings:
 
     def hold(self, holder: SlotHolder, grant: Grant) -> None:
         """Renew the slots that a grant has taken for a lease, until they are let go."""
-        found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
-        for part, image in found:
+        for part, image in zip(grant.parts or (), grant.images, strict=bool(grant.parts)):
+            if not part.slots:
+                continue
             table = part.shard.seen.slots_of(image)
             for slot in part.slots:
                 slot.in_flight = table.of(slot.limit_name).count(grant.now_ms)
-            due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
+            due_ms = grant.now_ms + min([slot.ttl_ms for slot in part.slots]) // _RENEWALS
             holder.slots += part.slots
             self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)
 
@@ -208,7 +209,9 @@ class Holdings:
 
     def _add(self, shard: BucketShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
-            record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
+            record = self._records.get(shard.level.key)
+            if record is None:
+                record = self._records[shard.level.key] = HeldRecord(shard, due_ms)
             if shard.level.shard_count <= record.shard.level.shard_count:
                 record.shard = shard  # the limits of now; slots may have moved on with splits: `_follow_split` looks
             record.due_ms = min(record.due_ms, due_ms)

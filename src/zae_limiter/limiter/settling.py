@@ -239,7 +239,7 @@ class Settling:
             part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
                 part.end_slots()
-            if level.token_limits.soft or level.slot_limits:
+            if level.may_overdraw:
                 self._announcer.announce_overdraft(level, each.write, now_ms)
             if each.alerts:
                 await self._announcer.announce_alerts(level, each.alerts, self._deadline)

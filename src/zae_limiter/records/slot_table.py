@@ -111,16 +111,15 @@ class SlotTable:
         """Return the table of an image that differs from that of this table in some attributes, and in no others."""
         changes: dict[str, tuple[dict[int, int], list[int]]] = {}
         ahead_ms = self.ahead_ms
-        for attr in attrs:
-            if attr.startswith(UNTIL_PREFIX):
-                limit_name, number = parse_attribute(attr)
-                put, gone = changes.setdefault(limit_name, ({}, []))
-                until_ms = image.get(attr)
-                if until_ms is None:
-                    gone.append(number)
-                else:
-                    put[number] = until_ms
-                    ahead_ms = max(ahead_ms, until_ms - 2 * (find_ttl(image[FENCE_PREFIX + attr[2:]]) or 0))
+        for attr in [attr for attr in attrs if attr.startswith(UNTIL_PREFIX)]:
+            limit_name, number = parse_attribute(attr)
+            put, gone = changes.setdefault(limit_name, ({}, []))
+            until_ms = image.get(attr)
+            if until_ms is None:
+                gone.append(number)
+            else:
+                put[number] = until_ms
+                ahead_ms = max(ahead_ms, until_ms - 2 * (find_ttl(image[FENCE_PREFIX + attr[2:]]) or 0))
         if not changes:
             return self
         limits = {name: self.of(name).change(put, gone) for name, (put, gone) in changes.items()}

@@ -28,7 +28,7 @@ from ..core.change import MISSING_OR_AT_MOST
 from ..core.production import MILLI
 from ..core.slots import SlotOwner, in_shard
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
-from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, parse_fence, slot_attributes
+from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, slot_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -242,7 +242,7 @@ def take_slots(
         if not wanted:
             continue
         held, total, taken = table.of(name), sum([count for _, count in wanted]), attribute(name, "tn")
-        free = held.find_free(limit, now_ms)
+        free, above = held.find_free(limit, now_ms)
         beyond = total - len(free)
         if beyond > 0 and not limit.soft:
             return False
@@ -258,7 +258,6 @@ def take_slots(
                 change.put[until_attr] = now_ms + limit.ttl_ms
                 change.put[f"{FENCE_PREFIX}{name}_{number}"] = fence
         change.add[taken] = total
-        above = held.find_expired_above(limit, now_ms) if image is not None else ()
         if image is not None and above:
             _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
         if image is not None and limit.least and taken in image:
@@ -318,7 +317,7 @@ def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot,
         if attr.startswith(FENCE_PREFIX):
             name, _, number = attr[2:].rpartition("_")
             limit, until_attr = level.slot_limits[name], UNTIL_PREFIX + attr[2:]
-            since_ms = parse_fence(fence)[0]
+            since_ms = int(fence.partition(".")[0], 16)
             times = (since_ms, put[until_attr], limit.ttl_ms, limit.max_hold_ms, since_ms)
             owner = SlotOwner(level.entity_id, level.resource, name)
             found.append(TakenSlot(name, int(number), until_attr, attr, fence, *times, owner))

@@ -133,8 +133,11 @@ class LastSeen:
 
     def limits(self, level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
-        if level.slot_limits and self.slots_of(image).find_ahead(image, now_ms):
-            return None
+        if level.slot_limits:
+            last, table = self._slots
+            table = table if last is image else SlotTable.parse(image)
+            if now_ms < table.ahead_ms and table.find_ahead(image, now_ms):
+                return None
         known_level, known_image, known = self._checked
         if known_level is level and known is not None and known.window[0] <= now_ms <= known.window[1]:
             if known_image is image:
@@ -186,10 +189,9 @@ class LastSeen:
     def has_preferred(self, level: BucketLimits, now_ms: int) -> bool:
         """Return whether one of the preferred slots was free when the bucket was last seen."""
         preferred, table = self.preferred_slots(now_ms), self.slots_of(self.image)
-        free = {
-            each.name: table.of(each.name).find_free(each, now_ms) for each in level.slot_limits_of(self.image).values()
-        }
-        return any(preferred.choose(name, numbers, now_ms) is not None for name, numbers in free.items())
+        limits = level.slot_limits_of(self.image).items()
+        free = [(name, table.of(name).find_free(limit, now_ms)[0]) for name, limit in limits]
+        return any(preferred.choose(name, numbers, now_ms) is not None for name, numbers in free)
 
     def keep_freed(self, slots: Iterable[tuple[str, int]]) -> None:
         """Remember slots that were freed; the oldest ones are forgotten."""

@@ -38,7 +38,10 @@ class Housekeeper:
         """Have a chore done after so many seconds, or earlier if it is due earlier."""
         at = time.monotonic() + seconds
         with self._condition:
-            self._due[chore] = min(at, self._due.get(chore, at))
+            known = self._due.get(chore)
+            if known is not None and known <= at:  # to wake the thread costs a switch to it
+                return
+            self._due[chore] = at
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="zae-limiter-housekeeper", daemon=True)
                 self._thread.start()

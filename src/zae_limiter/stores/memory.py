@@ -104,7 +104,8 @@ class MemoryStore:
                 return Conflict(before)
             after = [apply_write(before[write.key], write) for write in writes]  # all of them, as it may raise
             images = tuple([self._put(write, before[write.key], new) for write, new in zip(writes, after, strict=True)])
-            self._make_room({name_of(write.key) for write in writes}, now_ms)
+            if max(self._table.buckets, self._table.windows + self._unbooked.windows) > self.max_buckets:
+                self._make_room({name_of(write.key) for write in writes}, now_ms)
             undisturbed = all(write.seen is not None and before[write.key] is write.seen for write in writes)
             return Committed(images, undisturbed)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, apply_write, expiry_seconds, holds
-from ...records.slot_table import FENCE_PREFIX, ROWS, SLOTS
+from ...records.slot_table import ROWS, SLOTS, UNTIL_PREFIX
 from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
@@ -37,6 +37,8 @@ FULL_COMMITS = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
 MOST_ROWS = 64
 """Maximum number of rows that a swap names; one that changes more sends all rows."""
+_SLOT = itemgetter(slice(len(UNTIL_PREFIX), None))
+"""Returns the slot of a row."""
 _ROW_BYTES = tuple([prefix.encode() for prefix in ROWS])
 
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
@@ -217,10 +219,10 @@ def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Ima
     return frozenset(attrs), itemgetter(*attrs)
 
 
-def _name_rows(write: Write) -> frozenset[str]:
-    """Return the rows that a write changes or has guards on."""
-    attrs = (*write.put, *write.remove, *[attr for attr, _, _ in write.guards])
-    return frozenset([attr for attr in attrs if attr.startswith(ROWS)])
+def _name_rows(write: Write) -> dict[str, None]:
+    """Return the rows that a write changes, or guards as they were seen, a slot's instant before its fence."""
+    guarded = [attr for attr, op, _ in write.guards if op == "="]
+    return dict.fromkeys([attr for attr in (*write.put, *write.remove, *guarded) if attr.startswith(ROWS)])
 
 
 def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | None) -> bool:
@@ -241,34 +243,30 @@ def _swap_rows(
     written as this client writes it.
     """
     if seen.mixed is not None or len(named) > MOST_ROWS:
-        after.rows = _spell(after, [attr for attr in after if attr.startswith(ROWS)])
+        after.rows = b"".join([_spell(after, attr) for attr in after if attr.startswith(ROWS)])
         if seen.mixed is None:
             return seen.text, kept, tail + after.rows, _NO_ROWS
         return seen.mixed, _KEEP_NOTHING, after.text, _NO_ROWS
-    ordered = sorted(named, key=_order)
+    ordered = sorted(named, key=_SLOT)
     spans = _find_rows(seen, [attr for attr in ordered if attr in seen])
     if spans is None:
         return None
     view, head, end = memoryview(seen.rows), len(seen.head), 0
-    named_rows, stay, numbers = [], [], [head + len(view), head]
+    named_rows, stay, numbers = [], [], b"%d %d" % (head + len(view), head)
     for start, stop in spans:
         named_rows.append(view[start:stop])
         stay.append(view[end:start])
-        numbers += head + start + 1, head + stop
+        numbers += b" %d %d" % (head + start + 1, head + stop)
         end = stop
-    new = _spell(after, [attr for attr in ordered if attr in after])
+    new = b"".join([_spell(after, attr) for attr in ordered if attr in after])
     after.rows = b"".join([*stay, view[end:], new])
-    return b"".join([seen.head, *named_rows]), kept, tail, pack_arguments(" ".join(map(str, numbers)), new)
+    arguments = b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(numbers), numbers, len(new), new)
+    return b"".join([seen.head, *named_rows]), kept, tail, arguments
 
 
-def _order(attr: str) -> tuple[str, bool]:
-    """Return what sorts rows by slot, in the order in which they are written when it is taken."""
-    return attr[2:], attr.startswith(FENCE_PREFIX)
-
-
-def _spell(image: Image, attrs: Iterable[str]) -> bytes:
-    """Return the lines of some attributes."""
-    return "".join([f"{attr}={encode(image[attr])}\n" for attr in attrs]).encode()
+def _spell(image: Image, attr: str) -> bytes:
+    """Return the line of an attribute."""
+    return f"{attr}={encode(image[attr])}\n".encode()
 
 
 def _find_rows(seen: StoredImage, attrs: Iterable[str]) -> list[tuple[int, int]] | None:
@@ -276,7 +274,7 @@ def _find_rows(seen: StoredImage, attrs: Iterable[str]) -> list[tuple[int, int]]
     spans: list[tuple[int, int]] = []
     stop = 0
     for attr in attrs:
-        line, start = _spell(seen, (attr,)), stop
+        line, start = _spell(seen, attr), stop
         if not (stop and seen.rows.startswith(line, stop)):
             start = seen.rows.rfind(b"\n" + line) + 1
             if not start and not seen.rows.startswith(line):
