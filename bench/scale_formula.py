@@ -42,7 +42,7 @@ class Traffic(NamedTuple):
     processes: int = 10_000
     decisions: float = 1_000_000
     keys: int = 100_000
-    homes: int = 10_000
+    primary_shards: int = 10_000
     """How many processes serve one key."""
     prefetch: float = 0
 
@@ -54,7 +54,7 @@ class Traffic(NamedTuple):
     @property
     def keys_each(self) -> int:
         """How many keys one process serves."""
-        return max(1, round(self.keys * self.homes / self.processes))
+        return max(1, round(self.keys * self.primary_shards / self.processes))
 
     @property
     def key_pace(self) -> float:
@@ -78,9 +78,11 @@ class Traffic(NamedTuple):
 
     def shrink(self, processes: int) -> Traffic:
         """Return fewer processes with the same traffic for each of them, and for each key in it."""
-        homes = max(1, self.homes * processes // self.processes)
-        keys = self.keys_each * processes // homes
-        return self._replace(processes=processes, decisions=self.pace * processes, keys=keys, homes=homes)
+        primary_shards = max(1, self.primary_shards * processes // self.processes)
+        keys = self.keys_each * processes // primary_shards
+        return self._replace(
+            processes=processes, decisions=self.pace * processes, keys=keys, primary_shards=primary_shards
+        )
 
 
 class Prices(NamedTuple):

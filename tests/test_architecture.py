@@ -192,7 +192,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
 
 
 def is_own(node: ast.Attribute) -> bool:
-    return ast.unparse(node.value) in ("self", "cls", "super()")
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 def package_of(name: str) -> str:

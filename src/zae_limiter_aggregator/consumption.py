@@ -14,7 +14,8 @@ from zae_limiter.records import keys, pressure, usage
 from zae_limiter.records.algebra import TTL
 from zae_limiter.records.bucket import inspect, stored_names
 from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, NEWEST, SHARDS, attribute
-from zae_limiter.records.slots import SLOTS, concurrency_limits, find_taken
+from zae_limiter.records.slot_table import SLOTS
+from zae_limiter.records.slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

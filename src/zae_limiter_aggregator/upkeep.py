@@ -14,11 +14,11 @@ from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
 from zae_limiter.core.production import MILLI
 from zae_limiter.core.validation import MissingCronsim
 from zae_limiter.limiter.dividing import divide
-from zae_limiter.records import keys, pressure, reshaping, splitting
+from zae_limiter.records import keys, migration, pressure, splitting
 from zae_limiter.records.algebra import TTL, Committed
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
 from zae_limiter.records.charging import write_of
-from zae_limiter.records.level import SHARDS, Level, slot_limits_for, token_limits_for
+from zae_limiter.records.level import SHARDS, BucketLimits, slot_limits_for, token_limits_for
 from zae_limiter.records.slot_states import stored_slot_limits
 
 from .consumption import measure_change
@@ -59,7 +59,7 @@ async def _maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResu
     shard, now_ms = keys.parse_bucket_pk(key.pk).shard_id, store.clock.now_ms()
     busy = pressure.is_sustained(store.capabilities.partition_writes, first, image)
     leads = shard == 0 and any(map(_was_split, changes))
-    far = reshaping.is_far_from_anchor(image, shard, now_ms)
+    far = migration.is_far_from_anchor(image, shard, now_ms)
     if not (busy or leads or far):
         return UpkeepResult()
     level = level_of(store, key, image)
@@ -68,7 +68,7 @@ async def _maintain(store: Store, changes: Sequence[StreamChange]) -> UpkeepResu
     return UpkeepResult(splits, await refill(store, level, image, now_ms) if far else 0)
 
 
-def level_of(store: Store, key: Key, image: Image) -> Level:
+def level_of(store: Store, key: Key, image: Image) -> BucketLimits:
     """Return a bucket record under the limits that it was written with, as far as they are valid today."""
     whose = keys.parse_bucket_pk(key.pk)
     rules = ((name, whole_rule(image, name)) for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}))
@@ -78,7 +78,7 @@ def level_of(store: Store, key: Key, image: Image) -> Level:
         if rule is not None and not any(part % MILLI for part in (rule[:3] if rule.calendar is None else rule[:2]))
     )
     limits += tuple(stored_slot_limits(image))
-    return Level(
+    return BucketLimits(
         key,
         *whose[:3],
         limits,
@@ -100,7 +100,7 @@ def limit_of(name: str, rule: Rule) -> Limit:
     return Limit(name, capacity, amount, seconds, calendar)
 
 
-async def split_busy_shard(store: Store, level: Level, image: Image, cost: Mapping[str, int]) -> int:
+async def split_busy_shard(store: Store, level: BucketLimits, image: Image, cost: Mapping[str, int]) -> int:
     """Split a bucket that takes four fifths of the writes that its partition can. Return the number of new shards."""
     if not splitting.is_worthwhile(level, image, {**cost, **dict.fromkeys(level.slot_limits, MILLI)}):
         return 0
@@ -120,7 +120,7 @@ def _largest_costs(changes: Sequence[StreamChange]) -> Mapping[str, int]:
     return most
 
 
-async def spread(store: Store, root: Level) -> int:
+async def spread(store: Store, root: BucketLimits) -> int:
     """Split the other shards of a bucket up to the count of the first. Return the number of new shards."""
     made = 0
     for _ in range(splitting.MAX_SHARDS.bit_length()):
@@ -131,7 +131,7 @@ async def spread(store: Store, root: Level) -> int:
     return made
 
 
-async def _shards_behind(store: Store, root: Level) -> list[tuple[Level, Image]]:
+async def _shards_behind(store: Store, root: BucketLimits) -> list[tuple[BucketLimits, Image]]:
     """Return the shards that have been split less often than the first one."""
     shards = [root.at(shard, root.shard_count) for shard in range(1, root.shard_count // 2)]
     images = await store.read([shard.key for shard in shards])
@@ -146,23 +146,23 @@ def _was_split(change: StreamChange) -> bool:
     return change.old is not None and change.new is not None and change.old.get(SHARDS, 1) < change.new[SHARDS]
 
 
-async def _read_root(store: Store, level: Level) -> tuple[Level, Image] | None:
+async def _read_root(store: Store, level: BucketLimits) -> tuple[BucketLimits, Image] | None:
     first = level.at(0, level.shard_count)
     (image,) = await store.read([first.key])
     return None if image is None else (level.at(0, image[SHARDS]), image)
 
 
-async def _split(store: Store, level: Level, image: Image) -> int:
+async def _split(store: Store, level: BucketLimits, image: Image) -> int:
     return int(await divide(store, level, image, 0, lambda *_: None))
 
 
-async def refill(store: Store, level: Level, image: Image, now_ms: int) -> int:
+async def refill(store: Store, level: BucketLimits, image: Image, now_ms: int) -> int:
     """Move the anchor of a bucket that has produced much since it, keeping its balance. Return 1 if it was moved.
 
     The guard is the anchor: if a client has moved it meanwhile, that is as good. Buckets near their anchor are left
     alone, because a client would have to read them again.
     """
-    change = reshaping.migrate(level, image, {}, now_ms)
+    change = migration.migrate(level, image, {}, now_ms)
     if not isinstance(change, Change):
         return 0
     return int(isinstance(await store.commit([write_of(change, level.key, image)]), Committed))

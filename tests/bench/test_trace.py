@@ -85,7 +85,7 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
         (Scenario("memory", "blocking", "settled", 2, depth=3), 25, 8),
         (Scenario("memory", "blocking", "slot taken and released", limits=0), 280, 38),
         (Scenario("redis", "blocking", "steady"), 30, 24),
-        (Scenario("redis", "blocking", "race that ends in a refusal"), 91, 31),
+        (Scenario("redis", "blocking", "race that ends in a refusal"), 92, 32),
         (Scenario("redis", "blocking", "settled", 2), 114, 35),
         (Scenario("redis", "blocking", "settled", 2, depth=3), 188, 35),
         (Scenario("redis", "blocking", "slot taken and released", limits=0), 327, 39),

@@ -34,7 +34,7 @@ async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", on
 async def split_unseen(limiter: RateLimiter) -> None:
     """Split a bucket by a client that does not look first."""
     chain = await limiter._chains.resolve("key", "gpt-4", None, limiter._backend.deadline())
-    await shards._split(limiter._backend, chain.homes[0], limiter._backend.deadline())
+    await shards._split(limiter._backend, chain.primary_shards[0], limiter._backend.deadline())
 
 
 async def _start(harness: Harness) -> list[RateLimiter]:

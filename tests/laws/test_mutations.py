@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.tokens import TokenFields
     from zae_limiter.records.algebra import Image
     from zae_limiter.records.charging import Refusal
-    from zae_limiter.records.level import Level
+    from zae_limiter.records.level import BucketLimits
 
 KINDS = "policies.all_kinds_in_one_bucket"
 WINDOW = "policies.a_quota_is_back_when_its_window_begins"
@@ -83,9 +83,9 @@ BIG = "needed > limit.capacity * MILLI"
 MUTATIONS = [
     # Windows of a calendar, floors, soft limits and thresholds.
     Mutation("core.alerts.find_mark", "// PARTS", "// PARTS - 1", STALE_MARKS),
-    Mutation("core.alerts.Marks.band", "levels[reached + 1] + 1", "-_FAR", THRESHOLDS),
-    Mutation("core.alerts.Marks.band", "levels[reached]", "_FAR", STALE_MARKS),
-    Mutation("core.alerts.Marks.count_announced", "if last > window", "if last >= window", THRESHOLDS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached + 1] + 1", "-_FAR", THRESHOLDS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached]", "_FAR", STALE_MARKS),
+    Mutation("core.alerts.AlertLevels.count_announced", "if last > window", "if last >= window", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "marks.band(announced)[0]", "-_FAR", STALE_MARKS),
     Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
@@ -116,9 +116,9 @@ MUTATIONS = [
     Mutation("core.calendar.Calendar.index", "- (self.phase_ms or 0)", "", FIRST_USE),
     Mutation("core.calendar.Calendar.is_idle", "instant_ms >= self", "instant_ms > self", FIRST_USE),
     Mutation(
-        "records.reshaping.migrate", "current, put[limit.at.window] = limit.begin(now_ms), now_ms", "pass", SESSIONS
+        "records.migration.migrate", "current, put[limit.at.window] = limit.begin(now_ms), now_ms", "pass", SESSIONS
     ),
-    Mutation("records.reshaping.migrate", "and name in cost and", "and", FIRST_USE),
+    Mutation("records.migration.migrate", "and name in cost and", "and", FIRST_USE),
     Mutation("records.charging._further_attributes", "found[limit.at.window] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "frame.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation(
@@ -130,7 +130,7 @@ MUTATIONS = [
     Mutation("core.borders._switches", "border <= span.now_ms", "False", SCHEDULES),
     Mutation("core.borders._switches", "since = span.changed_ms", "since = span.now_ms", INSTANT),
     Mutation("records.bucket.carry_over", "min(level.since.get(name, now_ms), now_ms)", "now_ms", INSTANT),
-    Mutation("records.reshaping.stamp", "image[CONFIG_VERSION] >= version", "True", STAMPED),
+    Mutation("records.migration.stamp", "image[CONFIG_VERSION] >= version", "True", STAMPED),
     Mutation("records.charging.is_ahead", "stamped > level.known_version", "False", STAMPED),
     Mutation("core.borders.wait_across", "fits_ms < end", "True", ACROSS),
     Mutation("core.borders._cross", "min(rule.capacity, level)", "rule.capacity", LATER),
@@ -209,7 +209,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = cost + floor - since + 1", PROMISE),
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = -(2**60)", OVER),
     Mutation("core.tokens.draw", "or cost + floor > capacity", "", NEVER),
-    Mutation("records.reshaping._migrate_limit", "shift=since - after", "shift=after - since", CHANGED),
+    Mutation("records.migration._migrate_limit", "shift=since - after", "shift=after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
@@ -260,7 +260,7 @@ MUTATIONS = [
         UNESTIMATED,
         "memory",
     ),
-    Mutation("records.reshaping._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
+    Mutation("records.migration._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
@@ -268,22 +268,22 @@ MUTATIONS = [
     # Changed limits.
     Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
-    Mutation("records.reshaping.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
+    Mutation("records.migration.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation(
-        "records.reshaping._migrate_limit", "rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
+        "records.migration._migrate_limit", "rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
     ),
     Mutation(
-        "records.reshaping._carry_limit",
+        "records.migration._carry_limit",
         "rule.produced_between(image[ANCHOR], anchor)",
         "0",
         "levels.limits_come_and_go",
     ),
     Mutation(
-        "records.reshaping.migrate", CARRIED, "(old.produced_between(image[ANCHOR], now_ms), old.capacity)", INSTANT
+        "records.migration.migrate", CARRIED, "(old.produced_between(image[ANCHOR], now_ms), old.capacity)", INSTANT
     ),
     Mutation("records.bucket._balances", "min(change.ceiling, ", "max(-_FAR, ", CHANGED),
     Mutation(
-        "records.reshaping.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.migration.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation(
         "limiter.draw_plan._renewal",
@@ -292,7 +292,7 @@ MUTATIONS = [
         "leases.debt_is_not_forgotten",
         "memory",
     ),
-    Mutation("records.reshaping.keep_in_debt", "max(change", "min(change", "leases.debt_outlives_a_cut"),
+    Mutation("records.migration.keep_in_debt", "max(change", "min(change", "leases.debt_outlives_a_cut"),
     Mutation(
         "records.charging._renew_expiry",
         "expires_ms := now_ms + level.lifetime_ms",
@@ -318,11 +318,11 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
-    Mutation("limiter.deciding.Draft.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("limiter.deciding.CommitPlan.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
     Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
-    Mutation("limiter.chain.Chain.cost_at", "name.removesuffix(end)", "name", TOGETHER),
+    Mutation("limiter.chain.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
     Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
     Mutation(
         "limiter.grant.Grant.split_by_resource",
@@ -349,14 +349,14 @@ def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stamping(
-    level: Level, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
+    level: BucketLimits, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
 ) -> Change | Refusal:
     """Refill what is due, drop the fraction, and stamp the instant, at every write."""
     return _refilled(level, image, cost, now_ms, now_ms)
 
 
 def drifting(
-    level: Level, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
+    level: BucketLimits, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
 ) -> Change | Refusal:
     """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
     rule = next(iter(level.token_limits.values())).rule
@@ -364,7 +364,9 @@ def drifting(
     return _refilled(level, image, cost, now_ms, image["rf"] + made * rule.period // rule.amount)
 
 
-def _refilled(level: Level, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int) -> Change | Refusal:
+def _refilled(
+    level: BucketLimits, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int
+) -> Change | Refusal:
     change = Change()
     change.equals["rf"], change.put["rf"] = image["rf"], stamp_ms
     for name, limit in level.token_limits.items():

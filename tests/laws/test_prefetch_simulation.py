@@ -25,7 +25,7 @@ from zae_limiter.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zae_limiter.limiter.planning import Part
+    from zae_limiter.limiter.planning import ShardCharge
     from zae_limiter.limiter.prefetch.corrections import WriteUnderWay
     from zae_limiter.records.algebra import Image
 
@@ -56,9 +56,9 @@ def decided(lease: Lease) -> list[tuple[int, int]]:
     """The instants as of which the millitokens of a lease are decided. An exact write may be a moment in the past."""
     grant = lease._grant
     assert grant is not None
-    if grant.held is None:
+    if grant.prefetched is None:
         return [(grant.now_ms - LAG_MS, 1_000)]
-    (taken,) = grant.held
+    (taken,) = grant.prefetched
     assert isinstance(taken, Taken)
     found = []
     for batch, amounts, left in taken.pieces:
@@ -189,7 +189,7 @@ def grant_at_once(self: Advance, now_ms: int) -> int:
     return self.size if now_ms >= self.drawn_ms else 0
 
 
-def find_more(self: PrefetchedBucket, part: Part, image: Image, write: WriteUnderWay) -> None:
+def find_more(self: PrefetchedBucket, part: ShardCharge, image: Image, write: WriteUnderWay) -> None:
     """Take the bucket for fuller than it was."""
     KEEP(self, part, {**image, "b_rps_tk": image["b_rps_tk"] + 100_000}, write)
 

@@ -16,43 +16,39 @@ CALLS = "slots.calls"
 CHANGED = "slots.changed_live"
 FLOORS = "slots.floors_and_soft_limits"
 LEVELS = "slots.hierarchies"
-HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(lease)), due_ms)"
+CLOCKS = "slots.clocks_that_are_off"
+HOLD = "self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)"
 
 MUTATIONS = [
     # Which slots are free.
-    Mutation("core.slots.SlotLimit._bound", "if most - above >= bound", "if True", CHANGED),
-    Mutation("core.slots.SlotLimit._bound", "max(0, bound)", "bound + 1", AT_MOST),
-    Mutation("core.slots.SlotLimit.find_free", "self.slots - self.least", "self.slots", FLOORS),
-    Mutation("core.slots.SlotLimit.find_beyond", "2 * self.slots + _MORE_SOFT", "self.slots", FLOORS),
-    Mutation("records.slots.find_taken", "until_ms > now_ms", "until_ms >= now_ms", PROMISE),
-    Mutation("records.slots.find_taken", "until_ms > now_ms", "True", PROMISE),
+    Mutation("core.slots._bound", "if most - above >= bound", "if True", CHANGED),
+    Mutation("core.slots._bound", "max(0, bound)", "bound + 1", CHANGED),
+    Mutation("core.slots._bound", "limit.slots - limit.least", "limit.slots", FLOORS),
+    Mutation("core.slots.Slots.find_beyond", "2 * limit.slots + _MORE_SOFT", "limit.slots", FLOORS),
+    Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms < now_ms", PROMISE),
+    Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms >= 0", PROMISE),
+    Mutation("core.slots.Slots.count", "bisect_right(self.ends, now_ms)", "0", CLOCKS),
+    # Following the writes of this process.
+    Mutation("records.slot_table.SlotTable.follow", "gone.append(number)", "pass", TOKENS, "memory"),
+    Mutation("records.slot_table.SlotTable.follow", "put[number] = until_ms", "pass", FLOORS, "memory"),
     # Taking.
-    Mutation(
-        "records.slots.SlotChanges.take",
-        "(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms))",
-        "self.guards",
-        AT_MOST,
-    ),
-    Mutation(
-        "records.slots.SlotChanges.take", "MISSING_OR_AT_MOST, now_ms", "MISSING_OR_AT_MOST, now_ms + 99_000", AT_MOST
-    ),
-    Mutation("records.slots.take_slots", "return None", "continue", AT_MOST),
-    Mutation("records.slots.SlotChanges.take", "now_ms + ttl_ms", "now_ms + ttl_ms + 1", PROMISE),
+    Mutation("records.slots.take_slots", "change.guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))", "", AT_MOST),
+    Mutation("records.slots.take_slots", "MISSING_OR_AT_MOST, now_ms", "MISSING_OR_AT_MOST, now_ms + 99_000", AT_MOST),
+    Mutation("records.slots.take_slots", "return False", "continue", AT_MOST),
+    Mutation("records.slots.take_slots", "now_ms + limit.ttl_ms", "now_ms + limit.ttl_ms + 1", PROMISE),
     Mutation("records.slots.take_slots", "min(count, len(free))", "1", NAMED),
     Mutation("limiter.engine.Engine.take", "cost if holder is None else chain.complete(cost)", "cost", TOKENS),
     # Renewing.
     Mutation("records.slots.renew_slots", "slot.renewed_until(now_ms)", "slot.until_ms", RENEWED),
-    Mutation("records.slots.renew_slots", "for slot in slots for attr in", "for slot in slots[:0] for attr in", LATE),
+    Mutation("records.slots.renew_slots", "change.guards += (slot", "_ = (slot", LATE),
     Mutation("records.slots.TakenSlot.renewed_until", "min(until_ms, self.last_ms)", "until_ms", RENEWED),
     Mutation("records.slots.TakenSlot.is_ours", "image.get(self.fence_attr) == self.fence and", "", LATE),
     Mutation("limiter.holding.Holdings.hold", HOLD, "pass", RENEWED),
     Mutation("limiter.holding.Holdings._find_due", "record.is_due(now_ms)", "False", RENEWED),
     Mutation("limiter.holding.Holdings._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED),
     # Freeing.
-    Mutation(
-        "records.slots.release_slots", "SlotChanges(guards, put, add, remove)", "SlotChanges((), put, add)", TOKENS
-    ),
-    Mutation("records.slots.release_slots", "guards += ((slot", "_ = ((slot", LATE),
+    Mutation("records.slots.release_slots", "change.remove += slot.until_attr, slot.fence_attr", "", TOKENS),
+    Mutation("records.slots.release_slots", "change.guards += (slot", "_ = (slot", LATE),
     Mutation("limiter.holding.Holdings.let_go", "self._places.pop(slot, None)", "None", CALLS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here:", TOKENS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if slots and not parts:", LEVELS),

@@ -33,12 +33,12 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.cli.arguments import parse_limit, spell_limit
-from zae_limiter.core.alerts import Marks, cross_quota, cross_rate
+from zae_limiter.core.alerts import AlertLevels, cross_quota, cross_rate
 from zae_limiter.core.change import Change
-from zae_limiter.records import charging, keys, reshaping
+from zae_limiter.records import charging, keys, migration
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
 from zae_limiter.records.charging import write_of
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_limits_for
 from zae_limiter.records.settlement import Charge, settle
 from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
@@ -173,7 +173,7 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     made = Limit.quota("t", capacity, every=every, soft=soft) if quota else Limit.per_second("t", capacity, soft=soft)
     limit, now = replace(made, alerts=parts), 10**11
     limits = (limit,)
-    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
+    level = BucketLimits(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
     new = apply_write(None, create(level, {}, now))
     assert new is not None
     al = {"b_t_al": states[0]} if quota else {}
@@ -195,7 +195,7 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
     unclipped = stored + since
     before = min(capacity * 1000, unclipped)
     left = (unclipped if "b_t_tk" not in write.put else before) - cost
-    marks = Marks.of(limit.alerts, capacity * 1000)
+    marks = AlertLevels.of(limit.alerts, capacity * 1000)
     if quota and states[1] != states[0] and not told:
         # It may not know how far others have come, but then they have: nothing of it was left to announce.
         behind = states[1] < states[0]
@@ -211,7 +211,7 @@ def test_whoever_may_write_crosses_what_it_has_seen_to_be_crossed(
 def test_a_draw_among_others_is_guarded_by_what_it_can_meet() -> None:
     """Others are writing the full bucket: it is drawn as of a moment ago, and who comes first has taken some of it."""
     limits, now = (Limit.per_second("t", 10, alerts=(0.4,)),), 10**11
-    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
+    level = BucketLimits(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
     new = apply_write(None, create(level, {}, now))
     assert new is not None
     image = {**new, "b_t_tk": 12_000}
@@ -484,7 +484,9 @@ def test_an_alert_that_cannot_be_recorded_is_logged_and_told(caplog: pytest.LogC
 def test_of_a_split_bucket_the_first_shard_announces_for_all() -> None:
     limits = (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
-    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
+    level = BucketLimits(
+        key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000
+    )
     image = apply_write(None, create(level, {"tpd": 10_000}, now))
     assert image is not None
     told: list[list[float]] = []
@@ -502,11 +504,11 @@ def test_of_a_split_bucket_the_first_shard_announces_for_all() -> None:
 def test_a_bucket_that_is_moved_crosses_in_the_same_write() -> None:
     plain, limits = (replace(DAY, alerts=()),), (DAY,)
     key, now = keys.bucket("ns", "key", "gpt-4"), 10**12
-    old = Level(key, "ns", "key", "gpt-4", plain, token_limits_for(plain), "system", 1)
+    old = BucketLimits(key, "ns", "key", "gpt-4", plain, token_limits_for(plain), "system", 1)
     image = apply_write(None, create(old, {"tpd": 10_000}, now))
     assert image is not None
     level = old._replace(limits=limits, token_limits=token_limits_for(limits), version=2)
-    change = reshaping.migrate(level, image, {"tpd": 45_000}, now)
+    change = migration.migrate(level, image, {"tpd": 45_000}, now)
     assert isinstance(change, Change)
     alerts = watch(level, image, change, now)
     write = write_of(change, level.key, image)
@@ -607,7 +609,7 @@ async def test_alerts_beside_a_concurrency_limit(harness: Harness) -> None:
 
 def test_a_debt_by_a_client_whose_clock_is_behind_is_announced_as_of_the_instant_that_it_counts_from() -> None:
     limits, now = (Limit.per_second("t", 10, alerts=(0.5,)),), 10**11
-    level = Level(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
+    level = BucketLimits(keys.bucket("ns", "key", "r"), "ns", "key", "r", limits, token_limits_for(limits), "system", 1)
     taken = apply_write(None, create(level, {"t": 9_000}, now))
     assert taken is not None
     image = {**taken, "at": now + 900}  # by then it is full again, and others have charged it

@@ -33,7 +33,7 @@ from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write, apply_write, holds
 from zae_limiter.records.credits import add_credit
 from zae_limiter.records.instants import iso
-from zae_limiter.records.level import MADE, Level, token_limits_for
+from zae_limiter.records.level import MADE, BucketLimits, token_limits_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock
 from zae_limiter_aggregator.consumption import measure_change
@@ -172,7 +172,7 @@ def test_takers_of_lots_alone_commute() -> None:
     """Two draws that were planned from the same image both take effect, as long as there is enough."""
     key = keys.bucket("ns", "key", "gpt-4")
     limits = (TPM,)
-    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits))
+    level = BucketLimits(key, "ns", "key", "gpt-4", limits, token_limits_for(limits))
     image = apply_write(None, create(level, {"tpm": 100_000}, NOW))
     assert image is not None
     image = apply_write(image, add_credit(key, image, {"tpm": 50_000}, NOW + 60_000, NOW))

@@ -16,7 +16,7 @@ from zae_limiter.bucket import calculate_available
 from zae_limiter.core.calendar import Calendar
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import apply_write
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_limits_for
 from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
 from zae_limiter.web.fields import Fields
@@ -120,7 +120,9 @@ async def test_a_limit_may_become_another_kind_and_back(harness: Harness) -> Non
 
 def test_both_halves_of_a_split_bucket_keep_the_window() -> None:
     limits, key, noon = (QUOTA,), keys.bucket("ns", "key", "gpt-4"), 20_000 * 24 * HOUR_MS
-    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
+    level = BucketLimits(
+        key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000
+    )
     image = apply_write(None, create(level, {"session": 300_001}, noon))
     assert image is not None
     later = noon + HOUR_MS

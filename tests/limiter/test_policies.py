@@ -29,7 +29,7 @@ from zae_limiter import (
 from zae_limiter.bucket import calculate_available, try_consume
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Write, apply_write
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_limits_for
 from zae_limiter.records.splitting import split
 from zae_limiter.testing import FaultyStore, Harness
 
@@ -379,7 +379,9 @@ def test_the_shards_of_a_quota_sell_it_together() -> None:
     """As on a store that splits busy buckets: both halves are told the calendar, and are full again at midnight."""
     limits = (QUOTA,)
     key = keys.bucket("ns", "key", "gpt-4")
-    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
+    level = BucketLimits(
+        key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000
+    )
     noon = round(datetime(2026, 6, 1, 12, tzinfo=BERLIN).timestamp() * 1000)
     image = apply_write(None, create(level, {"tpd": 300_001}, noon))
     assert image is not None

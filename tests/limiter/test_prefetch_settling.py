@@ -12,7 +12,7 @@ from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.limiter.coalescer import PendingCharge
-from zae_limiter.limiter.deciding import UNKNOWN, Knowledge
+from zae_limiter.limiter.deciding import UNKNOWN, Freshness
 from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket
 from zae_limiter.limiter.prefetch.prefetcher import Prefetcher
 from zae_limiter.stores.memory import MemoryStore
@@ -128,7 +128,7 @@ def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
     assert write is not None
     too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.begin())
     now_ms = client.clock.now_ms()
-    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Knowledge.REMEMBERED) is UNKNOWN
+    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Freshness.REMEMBERED) is UNKNOWN
     client.clock.advance_ms(501)
     assert prefetcher.keep_up() is None, "the corrections are in hand"
     bucket.end(write)

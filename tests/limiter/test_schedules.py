@@ -13,7 +13,7 @@ from zae_limiter.core.balances import balance
 from zae_limiter.core.borders import find_interval, find_scheduled
 from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import apply_write
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_limits_for
 from zae_limiter.testing import FaultyStore, Harness
 
 DAY = ScheduleEntry("* 9-16 * * *", scale=0.5)
@@ -255,9 +255,9 @@ def test_a_split_of_an_idle_shard_leaves_the_borders_to_come(night: ScheduleEntr
     noon = round(datetime(2027, 6, 1, 12, tzinfo=UTC).timestamp() * 1000)
     later = noon + 86_400_000
 
-    def level_at(now_ms: int) -> Level:
+    def level_at(now_ms: int) -> BucketLimits:
         limits, key = (limit.in_force(now_ms),), keys.bucket("ns", "key", "gpt-4")
-        level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), partition_writes=1_000)
+        level = BucketLimits(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), partition_writes=1_000)
         return level._replace(scheduled=find_scheduled([limit], None), in_force=find_interval([limit], now_ms))
 
     image, level = apply_write(None, create(level_at(noon), {"tpm": taken * 1_000}, noon)), level_at(later)

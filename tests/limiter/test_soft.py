@@ -18,7 +18,7 @@ from zae_limiter.core.credits import draw_with_credits
 from zae_limiter.core.tokens import draw, owe
 from zae_limiter.records import bucket, keys, usage
 from zae_limiter.records.algebra import Image, apply_write, holds
-from zae_limiter.records.level import Level, token_fields, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_fields, token_limits_for
 from zae_limiter.records.settlement import Charge
 from zae_limiter.records.splitting import split
 from zae_limiter.runtime.blocking import run
@@ -210,7 +210,9 @@ async def test_observers_are_told_which_limits_were_overdrawn(harness: Harness) 
 def test_the_halves_of_a_split_bucket_return_together_what_was_overdrawn() -> None:
     limits = (replace(SOFT, capacity=101),)
     key = keys.bucket("ns", "key", "gpt-4")
-    level = Level(key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000)
+    level = BucketLimits(
+        key, "ns", "key", "gpt-4", limits, token_limits_for(limits), "system", 1, partition_writes=1000
+    )
     now = 10**12
     image = apply_write(None, create(level, {"tpd": 150_003}, now))
     assert image is not None

@@ -29,9 +29,9 @@ def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
     )
 
 
-def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> level_record.Level:
+def level_of(given: tuple[Limit, ...], lifetime_ms: int = 0, version: int | None = 1) -> level_record.BucketLimits:
     key, entries = keys.bucket("ns", "key", "gpt-4"), level_record.token_limits_for(given)
-    return level_record.Level(key, "ns", "key", "gpt-4", given, entries, "system", version, lifetime_ms)
+    return level_record.BucketLimits(key, "ns", "key", "gpt-4", given, entries, "system", version, lifetime_ms)
 
 
 def done(image: Image | None, write: Write | None) -> Image:
@@ -215,7 +215,7 @@ def test_contention_never_decides_whether_a_cost_fits(
     """
     given_limits = (Limit("tpm", capacity, rate, 1, floors=(("batch", floor),) if floor else ()),)
     entries = level_record.token_limits_for(given_limits, "batch" if floor else None)
-    level = level_record.Level(KEY, "ns", "key", "gpt-4", given_limits, entries, "system", 1, 0)
+    level = level_record.BucketLimits(KEY, "ns", "key", "gpt-4", given_limits, entries, "system", 1, 0)
     image = done(None, create(level, {"tpm": spent}, NOW))
     now = NOW + waited_ms
     known = charging.find_frame(level, image, now)

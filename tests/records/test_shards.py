@@ -15,11 +15,11 @@ from zae_limiter import Limit
 from zae_limiter.core.balances import balance, wait_ms
 from zae_limiter.core.change import Change
 from zae_limiter.core.production import Rule
-from zae_limiter.core.tokens import Tokens, halve
+from zae_limiter.core.tokens import Tokens, split_balance
 from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
 from zae_limiter.records.charging import write_of
-from zae_limiter.records.level import Level, attribute, token_fields, token_limits_for
+from zae_limiter.records.level import BucketLimits, attribute, token_fields, token_limits_for
 from zae_limiter.records.settlement import Charge
 
 NOW = 1_800_000_000_000
@@ -36,9 +36,9 @@ def grown(choices: list[int], most: int = 256) -> list[tuple[int, int]]:
     return shards
 
 
-def make(limits: list[Limit], *, lifetime_ms: int = 0, version: int | None = 3) -> Level:
+def make(limits: list[Limit], *, lifetime_ms: int = 0, version: int | None = 3) -> BucketLimits:
     key, given = keys.bucket("ns", "key", "gpt-4"), tuple(limits)
-    return Level(
+    return BucketLimits(
         key, "ns", "key", "gpt-4", given, token_limits_for(given), "system", version, lifetime_ms, partition_writes=1000
     )
 
@@ -59,7 +59,7 @@ def test_a_split_mints_nothing_and_loses_nothing(
     anchor = max(NOW, rf + 1)
     mine, other = (rule.share(index, 2 * count) for index in (shard, shard + count))
     change, at = Change(), token_fields("rpm")
-    gift = halve(change, at, tokens, old, mine, (rf, anchor), NOW) - other.produced_between(anchor, NOW)
+    gift = split_balance(change, at, tokens, old, mine, (rf, anchor), NOW) - other.produced_between(anchor, NOW)
     write = write_of(change, keys.bucket("ns", "key", "gpt-4"), None)
     assert holds({at.tokens: tokens}, write.guards)
     left = apply_write({at.tokens: tokens}, write)
@@ -86,7 +86,7 @@ def test_the_promised_moment_is_exact_over_any_shards(rule: Rule, choices: list[
     assert wait == 0 or balance(balances, NOW + wait - 1) < cost
 
 
-def shards_of(before: Level, image: Image, now_ms: int) -> tuple[Image, Image]:
+def shards_of(before: BucketLimits, image: Image, now_ms: int) -> tuple[Image, Image]:
     first, second = splitting.split(before, image, now_ms)
     assert holds(image, first.guards)
     mine, other = apply_write(image, first), apply_write(None, second)
@@ -133,7 +133,7 @@ def test_who_has_not_seen_the_split_loses_the_race() -> None:
 class Table:
     """Records, and writers who have seen them at some time."""
 
-    def __init__(self, one: Level) -> None:
+    def __init__(self, one: BucketLimits) -> None:
         self.one = one
         made = apply_write(None, create(one, {}, NOW))
         assert made is not None
@@ -148,7 +148,7 @@ class Table:
             self.images[write.key] = after
         return True
 
-    def at(self, key: Key, image: Image) -> Level:
+    def at(self, key: Key, image: Image) -> BucketLimits:
         return self.one.at(keys.parse_bucket_pk(key.pk).shard_id, image["shard_count"])
 
     def levels(self, now_ms: int) -> list[int]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from zae_limiter import Limit
+from zae_limiter.core.change import Change
 from zae_limiter.records import keys
-from zae_limiter.records.level import Level, slot_limits_for, token_limits_for
+from zae_limiter.records.algebra import Image
+from zae_limiter.records.level import BucketLimits, slot_limits_for, token_limits_for
+from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.records.slots import Taker, shapes_for, take_slots
 
 NOW = 1_800_000_000_000
@@ -24,16 +27,18 @@ KEY = keys.bucket("ns", "key", "gpt-4")
 )
 def test_what_is_counted_as_free_cannot_come_back(live: set[int], expired: set[int], removed: set[int]) -> None:
     limits = (Limit.concurrent("parallel", 2),)
-    level = Level(KEY, "ns", "key", "gpt-4", limits, token_limits_for(limits), slot_limits=slot_limits_for(limits))
-    image = shapes_for(level, {}) | {"at": NOW}
+    level = BucketLimits(
+        KEY, "ns", "key", "gpt-4", limits, token_limits_for(limits), slot_limits=slot_limits_for(limits)
+    )
+    image: Image = shapes_for(level, {}) | {"at": NOW}
     slots = dict.fromkeys(live, NOW + 9_000) | dict.fromkeys(expired, NOW)
     image |= {f"s_parallel_{number}": until_ms for number, until_ms in slots.items()}
-    texts = {f"f_parallel_{number}": f"{NOW:x}.0" for number in slots}
-    changes = take_slots(level, {**image, **texts}, [Taker({"parallel": 1_000}, salt="1")], NOW)
-    assert changes is not None
-    taken = {attr for attr in changes.put if attr.startswith("s_")}
+    image |= {f"f_parallel_{number}": f"{NOW:x}.0" for number in slots}
+    change, takers = Change(), [Taker({"parallel": 1_000}, salt="1")]
+    assert take_slots(level, image, SlotTable.parse(image), change, takers, NOW)
+    taken = {attr for attr in change.put if attr.startswith("s_")}
     assert taken <= {"s_parallel_0", "s_parallel_1"}
-    expected = {f"{kind}_parallel_{number}" for number in removed for kind in "sf"} - changes.put.keys()
-    assert {*changes.remove} == expected
+    expected = {f"{kind}_parallel_{number}" for number in removed for kind in "sf"} - change.put.keys()
+    assert {*change.remove} == expected
     for number in removed:
-        assert (f"s_parallel_{number}", "=", NOW) in changes.guards
+        assert change.equals[f"s_parallel_{number}"] == NOW

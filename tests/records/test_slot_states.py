@@ -19,9 +19,9 @@ KEY = keys.bucket("ns", "key", "gpt-4")
 NAMES = ("rpm", "a_tl", "tl", "s_1")
 
 
-def level_of(*limits: Limit) -> level_record.Level:
+def level_of(*limits: Limit) -> level_record.BucketLimits:
     entries, slots = level_record.token_limits_for(limits), level_record.slot_limits_for(limits)
-    return level_record.Level(KEY, "ns", "key", "gpt-4", limits, entries, "system", 1, slot_limits=slots)
+    return level_record.BucketLimits(KEY, "ns", "key", "gpt-4", limits, entries, "system", 1, slot_limits=slots)
 
 
 def done(image: Image | None, write: Write | None) -> Image:
@@ -32,7 +32,7 @@ def done(image: Image | None, write: Write | None) -> Image:
     return bucket.inspect(KEY, after)
 
 
-def made(level: level_record.Level, *holders: str) -> Image:
+def made(level: level_record.BucketLimits, *holders: str) -> Image:
     takers = [Taker(dict.fromkeys(level.slot_limits, 1000), holder) for holder in holders]
     return done(None, create(level, {}, NOW, takers=takers))
 

@@ -13,9 +13,12 @@ from hypothesis import given, settings, strategies as st
 from tests.support.backends import KEEPING, Backend
 from tests.support.meddler import Meddler
 from zae_limiter import InFlight, Lease, Limit, RateLimiter, RateLimitExceeded
+from zae_limiter.core.change import Change
 from zae_limiter.records import keys
-from zae_limiter.records.algebra import Committed, Write
+from zae_limiter.records.algebra import Committed
+from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import HOUR_MS
+from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.records.slots import renew_slots
 from zae_limiter.testing import FaultyStore, Harness
 
@@ -141,8 +144,9 @@ async def test_a_release_that_meets_a_renewal_counts_no_time_twice(harness: Harn
         key = keys.bucket((await limiter.repository.get_namespace("default")).id, "key", "gpt-4")
         (image,) = await store.inner.read([key])
         assert image is not None
-        renewal = renew_slots(image, [slot], harness.clock.now_ms())
-        assert isinstance(await store.inner.commit([Write(key, renewal.guards, renewal.put, renewal.add)]), Committed)
+        renewal = Change()
+        renew_slots(image, SlotTable.parse(image), renewal, [slot], harness.clock.now_ms())
+        assert isinstance(await store.inner.commit([write_of(renewal, key, None)]), Committed)
 
     store.before_commit = renew
     await end(lease)

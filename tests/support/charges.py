@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core.change import Change
-from zae_limiter.records import charging, reshaping, settlement
+from zae_limiter.records import charging, migration, settlement
 from zae_limiter.records.algebra import Key
 from zae_limiter.records.charging import write_of
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from zae_limiter.records.algebra import Image, Write
-    from zae_limiter.records.level import Level
+    from zae_limiter.records.level import BucketLimits
     from zae_limiter.records.settlement import Charge
 
 
@@ -22,12 +22,12 @@ def written(change: Change) -> Write:
     return write_of(change, Key("bucket", "#STATE"), None)
 
 
-def create(level: Level, cost: Mapping[str, int], now_ms: int, **options: Any) -> Write:
+def create(level: BucketLimits, cost: Mapping[str, int], now_ms: int, **options: Any) -> Write:
     """Return the write that makes a bucket less ``cost``."""
     return write_of(charging.create(level, cost, now_ms, **options), level.key, None)
 
 
-def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
+def charge(level: BucketLimits, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
     """Return the write that takes ``cost``, moving the bucket to the limits in force where it has to be."""
     frame = charging.find_frame(level, image, now_ms)
     if frame is None or now_ms > frame.until_ms:
@@ -37,7 +37,11 @@ def charge(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> 
 
 
 def draw(
-    level: Level, image: Image, cost: Mapping[str, int], now_ms: int, contention: charging.Contention = charging.ALONE
+    level: BucketLimits,
+    image: Image,
+    cost: Mapping[str, int],
+    now_ms: int,
+    contention: charging.Contention = charging.ALONE,
 ) -> Change | None:
     """Return the change that takes ``cost`` from a bucket under the limits in force."""
     frame = charging.find_frame(level, image, now_ms)
@@ -46,12 +50,12 @@ def draw(
     return change if isinstance(change, Change) else None
 
 
-def migrate(level: Level, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
+def migrate(level: BucketLimits, image: Image, cost: Mapping[str, int], now_ms: int) -> Write | None:
     """Return the write that moves a bucket to the limits in force and takes ``cost``."""
-    change = reshaping.migrate(level, image, cost, now_ms)
+    change = migration.migrate(level, image, cost, now_ms)
     return write_of(change, level.key, image) if isinstance(change, Change) else None
 
 
-def settle(level: Level, image: Image, delta: Mapping[str, int], charged: Charge, now_ms: int) -> Write:
+def settle(level: BucketLimits, image: Image, delta: Mapping[str, int], charged: Charge, now_ms: int) -> Write:
     """Return the write that settles a charge."""
     return write_of(settlement.settle(level, image, delta, charged, now_ms), level.key, image)

@@ -13,7 +13,7 @@ from zae_limiter import Limit
 from zae_limiter.records import bucket, keys
 from zae_limiter.records.algebra import Image, Key, Write, apply_write, holds
 from zae_limiter.records.config import decode as decode_config
-from zae_limiter.records.level import Level, token_limits_for
+from zae_limiter.records.level import BucketLimits, token_limits_for
 from zae_limiter.v017.upgrade.buckets import merge_shards
 from zae_limiter.v017.upgrade.moves import (
     Move,
@@ -134,7 +134,7 @@ def test_usage_counts_what_is_consumed_after_the_upgrade_and_nothing_before() ->
     assert measure_change(StreamChange(key, "1", NOW, None, image, False)) == {}
     limits = (Limit("rpm", 60, 60, 60),)
     key = keys.bucket(NS, "key", "gpt-4")
-    bucket = Level(key, NS, "key", "gpt-4", limits, token_limits_for(limits), "system", 5, partition_writes=1000)
+    bucket = BucketLimits(key, NS, "key", "gpt-4", limits, token_limits_for(limits), "system", 5, partition_writes=1000)
     before = image
     for number in range(3):
         write = charge(bucket, before, {"rpm": 3_000}, NOW + number)

@@ -60,14 +60,14 @@ class Alert(NamedTuple):
         return None if calendar is None else calendar.moment(calendar.start(calendar.index(self.instant_ms) + 1))
 
 
-class Marks(NamedTuple):
+class AlertLevels(NamedTuple):
     """The thresholds of a limit in thousandths, rising, and the levels at which they are reached, in millitokens."""
 
     thresholds: tuple[int, ...]
     levels: tuple[int, ...]
 
     @classmethod
-    def of(cls, alerts: tuple[float, ...], capacity: int) -> Marks:
+    def of(cls, alerts: tuple[float, ...], capacity: int) -> AlertLevels:
         """Return the marks of ``Limit.alerts`` in a bucket of ``capacity`` millitokens."""
         thresholds = tuple(round(part * PARTS) for part in alerts)
         return cls(thresholds, tuple(find_mark(capacity, part) for part in thresholds))
@@ -104,13 +104,13 @@ class Crossing(NamedTuple):
     """What a quota that crosses puts into ``al``."""
 
 
-def cross_rate(marks: Marks, before: int, after: int) -> Crossing:
+def cross_rate(marks: AlertLevels, before: int, after: int) -> Crossing:
     """Return what a draw of a rate crosses that is seen to take it from one level to another."""
     first, last = marks.count_reached(before), marks.count_reached(after)
     return Crossing(range(first, last), marks.band(first), marks.band(last))
 
 
-def cross_quota(marks: Marks, after: int, state: int, window: int) -> Crossing:
+def cross_quota(marks: AlertLevels, after: int, state: int, window: int) -> Crossing:
     """Return what a draw of a quota crosses that leaves the level ``after``, where ``al`` is ``state``."""
     announced, reached = marks.count_announced(state, window), marks.count_reached(after)
     anywhere = (-_FAR, _FAR)

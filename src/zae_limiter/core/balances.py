@@ -11,24 +11,28 @@ from .tokens import Tokens
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .slots import Slots
+
 
 class SlotBalance(NamedTuple):
-    """The slots of one limit in one record: how many there are, and until when each of those taken is.
+    """The slots of one limit in one record, seen at an instant: how many there are, and those that are taken.
 
     It is asked like `Tokens`, in thousandths of a slot.
     """
 
     rule: Rule
-    untils: tuple[int, ...]
+    slots: Slots
+    seen_ms: int
     credits: tuple[tuple[int, int], ...] = ()
 
     def level(self, now_ms: int) -> int:
         """Return the slots that are free at ``now_ms``; negative where more are taken than the limit states by now."""
-        return self.rule.capacity - MILLI * sum(until_ms > now_ms for until_ms in self.untils)
+        return self.rule.capacity - MILLI * self.slots.count(now_ms)
 
     def full_at(self) -> int:
         """Return the instant from which no slot is taken, unless it is renewed; 0 if none is."""
-        return max(self.untils, default=0)
+        last_ms = max(self.slots.ends, default=0)
+        return last_ms if last_ms > self.seen_ms else 0
 
     def credit(self, now_ms: int) -> int:
         """Return 0: there is no credit of slots."""
@@ -96,7 +100,7 @@ def _wait_for_slots(balances: Sequence[SlotBalance], cost_milli: int, now_ms: in
 
     Until all have, or for a second where none is taken, if that is not enough: others are waiting for them too.
     """
-    ends = sorted({until_ms for shard in balances for until_ms in shard.untils if until_ms > now_ms})
+    ends = sorted({end_ms for shard in balances for end_ms in shard.slots.ends if end_ms > now_ms})
     place = bisect_left(ends, True, key=lambda end: balance(balances, end) >= cost_milli)
     return ends[min(place, len(ends) - 1)] - now_ms if ends else MILLI
 

@@ -15,18 +15,20 @@ share of a shard in any capacity, ``(n + i) // c`` of ``n``, and half of them mo
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from .production import MILLI, Rule
 from .tokens import SOFT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from .limit import Limit
 
 _MORE_SOFT = 16
 """How many slots a soft limit can have taken beyond twice of what it states; beyond that it only counts."""
+_FAR = 2**62
 
 
 def in_shard(number: int, shard: int, shards: int) -> bool:
@@ -68,9 +70,10 @@ class SlotLimit(NamedTuple):
         slots, least = (self.slots + shard) // shards, (self.least + shard) // shards
         return self._replace(slots=slots, least=least, shard=shard, shards=shards)
 
-    def is_above(self, number: int, taken: Collection[int]) -> bool:
-        """Return whether a slot is one that cannot be taken while those in ``taken`` are."""
-        return number // self.shards >= self._bound(self.slots - self.least, taken)
+    def first_numbers(self, bound: int) -> range:
+        """Return the numbers of its first ``bound`` slots."""
+        first = self.shards - 1 - self.shard
+        return range(first, first + bound * self.shards, self.shards)
 
     @property
     def rule(self) -> Rule:
@@ -82,25 +85,139 @@ class SlotLimit(NamedTuple):
         """What a request has to leave, in thousandths of a slot."""
         return SOFT if self.soft else self.least * MILLI
 
-    def find_free(self, taken: Collection[int]) -> list[int]:
-        """Return the numbers of the slots that can be taken, while those in ``taken`` are."""
-        return self._number(self._bound(self.slots - self.least, taken), taken)
 
-    def find_beyond(self, taken: Collection[int]) -> list[int]:
+class _View(NamedTuple):
+    """What slots are from an instant on until before another one, as far as nobody changes them.
+
+    ``expired`` have come back by themselves. ``share`` is how many slots a limit has, and in which shard of how many:
+    ``own`` are their numbers and ``free`` those that can be taken; ``others`` are the places in the shard of slots that
+    are taken although the limit does not have them. Both are in ascending order.
+    """
+
+    from_ms: int
+    until_ms: int
+    expired: frozenset[int]
+    share: tuple[int, int, int] | None
+    own: range
+    free: list[int]
+    others: list[int]
+
+
+_UNSEEN = _View(_FAR, -_FAR, frozenset(), None, range(0), [], [])
+
+
+class Slots:
+    """The slots of one limit in one record: until when each of those is taken that the record has.
+
+    They never change: `change` returns others, which know already what these know as of now. So choosing a slot takes
+    the same time however many are taken.
+    """
+
+    __slots__ = ("_ends", "_view", "untils")
+
+    def __init__(self, untils: dict[int, int], view: _View = _UNSEEN) -> None:
+        self.untils = untils
+        self._view = view
+        self._ends: list[int] | None = None
+
+    def change(self, put: Mapping[int, int], gone: Collection[int]) -> Slots:
+        """Return the slots with some that are taken until another instant, and without some that are free now."""
+        untils = self.untils.copy()
+        untils.update(put)
+        for number in gone:
+            untils.pop(number, None)
+        view = self._view
+        if view is _UNSEEN or min(put.values(), default=_FAR) <= view.from_ms:
+            return Slots(untils)
+        return Slots(untils, self._carry(view, put, gone))
+
+    def _carry(self, view: _View, put: Mapping[int, int], gone: Collection[int]) -> _View:
+        """Return a view of these slots as one of the slots after a change."""
+        from_ms, until_ms, expired, share, own, free, others = view
+        taken = [number for number in put if number not in self.untils or number in expired]
+        freed = [number for number in gone if number in self.untils and number not in expired]
+        until_ms = min([until_ms, *put.values()])
+        if expired:
+            expired = expired.difference(put, gone)
+        if share is None:
+            return view._replace(until_ms=until_ms, expired=expired)
+        free, others = free.copy(), others.copy()
+        for number in taken:
+            if number in own:
+                del free[bisect_left(free, number)]
+            else:
+                insort(others, number // own.step)
+        for number in freed:
+            if number in own:
+                insort(free, number)
+            else:
+                del others[bisect_left(others, number // own.step)]
+        return _View(from_ms, until_ms, expired, share, own, free, others)
+
+    def _look(self, now_ms: int, limit: SlotLimit | None = None) -> _View:
+        """Return what the slots are at ``now_ms``; of a limit, if given, which of its slots are free."""
+        view = self._view
+        if not view.from_ms <= now_ms < view.until_ms:
+            expired = frozenset([number for number, until_ms in self.untils.items() if until_ms <= now_ms])
+            from_ms = max([self.untils[number] for number in expired], default=-_FAR)
+            until_ms = min([until_ms for until_ms in self.untils.values() if until_ms > now_ms], default=_FAR)
+            view = self._view = _View(from_ms, until_ms, expired, None, range(0), [], [])
+        if limit is not None and view.share != (limit.slots, limit.shard, limit.shards):
+            own, taken = limit.first_numbers(limit.slots), self.untils.keys() - view.expired
+            free = [number for number in own if number not in taken]
+            others = sorted([number // own.step for number in taken if number not in own])
+            view = self._view = _View(*view[:3], (limit.slots, limit.shard, limit.shards), own, free, others)
+        return view
+
+    def count(self, now_ms: int) -> int:
+        """Return how many are taken at ``now_ms``, at any instant."""
+        view = self._view
+        if view.from_ms <= now_ms < view.until_ms:
+            return len(self.untils) - len(view.expired)
+        return len(self.ends) - bisect_right(self.ends, now_ms)
+
+    @property
+    def ends(self) -> list[int]:
+        """The instants at which slots come back by themselves, or have, in ascending order."""
+        if self._ends is None:
+            self._ends = sorted(self.untils.values())
+        return self._ends
+
+    def taken(self, now_ms: int) -> dict[int, int]:
+        """Return those that are taken at ``now_ms``, and until when."""
+        return {number: until_ms for number, until_ms in self.untils.items() if until_ms > now_ms}
+
+    def is_taken(self, number: int, now_ms: int) -> bool:
+        """Return whether a slot is taken at ``now_ms``."""
+        return self.untils.get(number, 0) > now_ms
+
+    def find_free(self, limit: SlotLimit, now_ms: int) -> list[int]:
+        """Return the numbers of the slots that a request can take, in ascending order."""
+        view = self._look(now_ms, limit)
+        return view.free[: bisect_left(view.free, _bound(limit, view) * limit.shards)]
+
+    def find_beyond(self, limit: SlotLimit, now_ms: int) -> list[int]:
         """Return the numbers of the slots that only a soft limit can take, beyond what it states."""
-        within = self.find_free(taken)
-        return [number for number in self._number(2 * self.slots + _MORE_SOFT, taken) if number not in within]
+        within = {*self.find_free(limit, now_ms)}
+        numbers = limit.first_numbers(2 * limit.slots + _MORE_SOFT)
+        return [number for number in numbers if number not in within and not self.is_taken(number, now_ms)]
 
-    def _number(self, bound: int, taken: Collection[int]) -> list[int]:
-        first = self.shards - 1 - self.shard
-        numbers = range(first, first + bound * self.shards, self.shards)
-        return [number for number in numbers if number not in taken]
+    def find_expired_above(self, limit: SlotLimit, now_ms: int) -> list[int]:
+        """Return those that have come back by themselves and are none that a request can take."""
+        view = self._look(now_ms, limit)
+        bound = _bound(limit, view) if view.expired else 0
+        return sorted([number for number in view.expired if number // limit.shards >= bound])
 
-    def _bound(self, most: int, taken: Collection[int]) -> int:
-        """Return the highest bound such that it and the slots taken at or above it are together at most ``most``."""
-        bound = most
-        while True:
-            above = sum(number // self.shards >= bound for number in taken)
-            if most - above >= bound:
-                return max(0, bound)
-            bound = most - above
+
+NO_SLOTS = Slots({})
+
+
+def _bound(limit: SlotLimit, view: _View) -> int:
+    """Return the highest bound such that it and the slots taken at or above it are at most those to be taken."""
+    bound = most = limit.slots - limit.least
+    while True:
+        own = limit.slots - max(bound, 0) - (len(view.free) - bisect_left(view.free, bound * limit.shards))
+        above = own + len(view.others) - bisect_left(view.others, bound)
+        if most - above >= bound:
+            return max(0, bound)
+        bound = most - above

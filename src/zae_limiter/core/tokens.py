@@ -28,7 +28,7 @@ from .production import FAR
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .alerts import Marks
+    from .alerts import AlertLevels
     from .change import Change
     from .production import Rule
 
@@ -70,7 +70,7 @@ class TokenLimit(NamedTuple):
     rule: Rule
     stated: Mapping[str, int | str]
     floor: int = 0
-    marks: Marks | None = None
+    marks: AlertLevels | None = None
 
     @property
     def soft(self) -> bool:
@@ -256,7 +256,7 @@ def owe(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, 
         _shift(change, at, tokens, room, -cost, low=cost - since if soft else -FAR)
 
 
-def halve(
+def split_balance(
     change: Change, at: TokenFields, tokens: int, old: Rule, new: Rule, anchors: tuple[int, int], now_ms: int
 ) -> int:
     """Leave a shard half of its balance and move it to a new anchor, under its share in twice as many shards.

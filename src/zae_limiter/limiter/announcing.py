@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from ..core.alerts import Alert
     from ..records.algebra import Write
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .observers import Observers
-    from .planning import Part
+    from .planning import ShardCharge
 
 _PAUSE_MS = 60_000
 """How long nothing more is logged of a soft limit of a resource that was exceeded."""
@@ -39,13 +39,13 @@ class Announcer:
         self._logged: BoundedMap[tuple[str, str], int] = BoundedMap(_MOST_LIMITS)
         """By resource and limit: when it was last logged that it was exceeded."""
 
-    def announce_overdraft(self, level: Level, write: Write, now_ms: int) -> None:
+    def announce_overdraft(self, level: BucketLimits, write: Write, now_ms: int) -> None:
         """Log the soft limits that a write to the bucket of ``level`` has overdrawn."""
         attributes = level.overdrafts().items()
         names = [name for name, attr in attributes if write.add.get(attr, 0) > 0 or write.put.get(attr, 0) > 0]
         self.log_overdrafts(level, names, now_ms)
 
-    def log_overdrafts(self, level: Level, limit_names: Iterable[str], now_ms: int) -> None:
+    def log_overdrafts(self, level: BucketLimits, limit_names: Iterable[str], now_ms: int) -> None:
         """Log that soft limits were exceeded, each once a minute at most."""
         for name in limit_names:
             last_ms = self._logged.get((level.resource, name))
@@ -55,16 +55,16 @@ class Announcer:
                 whose = {"zae_resource": level.resource, "zae_limit": name}
                 tell(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
 
-    def with_events(self, part: Part) -> tuple[Write, ...]:
+    def with_events(self, part: ShardCharge) -> tuple[Write, ...]:
         """Return the writes that belong into the commit of a part: the usage that it books, and `events`."""
         return (*part.accruals, *self.events(part.shard.level, part.alerts))
 
-    def events(self, level: Level, alerts: Sequence[Alert]) -> tuple[Write, ...]:
+    def events(self, level: BucketLimits, alerts: Sequence[Alert]) -> tuple[Write, ...]:
         """Return the audit events of thresholds for the commit that crosses them; none where that is not free."""
         free = self._backend.store.capabilities.free_atomic_commit
         return tuple([self._event(level, alert) for alert in alerts]) if free else ()
 
-    def _event(self, level: Level, alert: Alert) -> Write:
+    def _event(self, level: BucketLimits, alert: Alert) -> Write:
         details = {"limit": alert.limit_name, "threshold": alert.threshold, "used": alert.used}
         details |= {"capacity": alert.limit.capacity}
         if alert.resets_at is not None:
@@ -73,7 +73,7 @@ class Announcer:
             level.namespace_id, AuditAction.LIMIT_ALERT, alert.entity_id, None, alert.resource, details
         )
 
-    async def announce_alerts(self, level: Level, alerts: Sequence[Alert], deadline: Deadline) -> None:
+    async def announce_alerts(self, level: BucketLimits, alerts: Sequence[Alert], deadline: Deadline) -> None:
         """Log thresholds that a committed write has crossed, and tell the observers and ``on_alert``.
 
         Record them first where the commit could not. Nothing of it raises.
@@ -88,7 +88,7 @@ class Announcer:
             self._observers.tell("on_alert", alert)
             self._call_back(alert)
 
-    async def _record(self, level: Level, alerts: Sequence[Alert], deadline: Deadline) -> None:
+    async def _record(self, level: BucketLimits, alerts: Sequence[Alert], deadline: Deadline) -> None:
         """Write the audit events; if an aggregator follows the store's changes, leave them for it."""
         followed = self._backend.store.capabilities.change_stream
         for alert in alerts:

@@ -18,7 +18,7 @@ from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAI
 if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from .chains import Chains
+    from .chains import ChargePaths
     from .observers import Observers
 
 RETRY_SECONDS = 1.0
@@ -33,7 +33,7 @@ class StoreAvailability:
     A ``policy`` is that of the call or of the limiter; without one that of the system config applies, else block.
     """
 
-    def __init__(self, backend: Backend, chains: Chains, observers: Observers) -> None:
+    def __init__(self, backend: Backend, chains: ChargePaths, observers: Observers) -> None:
         self.is_up = True
         """Whether the store answered when it was last asked."""
         self.is_open = False

@@ -1,19 +1,21 @@
-"""A chain: an entity and those above it that are charged with it, each with the shards of its bucket.
+"""A charge path: an entity and those above it that are charged with it, each with the shards of its bucket.
 
 Chains of several resources are joined to one that is charged as a whole. Its costs name the limits of all of them, as
-`qualify` does; what concerns one level is told in the plain names of that (`Chain.cost_at`).
+`qualify` does; what concerns one level is told in the plain names of that (`ChargePath.cost_at`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.decide import refusal, wait_for
 from ..core.errors import ValidationError
 from ..core.production import FOR_EVER, MILLI
 from ..records import bucket, keys
-from ..records.level import SHARDS, Level, attribute
+from ..records.level import SHARDS, BucketLimits, attribute
+from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
 from ..repository.outlook import Outlook
 from ..runtime.port import has_ended
@@ -21,16 +23,17 @@ from .amounts import qualify
 from .coalescer import WriteCoalescer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ..core.decide import Reading
     from ..core.limit import Limit
     from ..core.values import LimitStatus
-    from ..records.algebra import Image, Key
+    from ..records.algebra import Image, Key, Write
     from ..repository.last_seen import LastSeen
     from ..repository.outlook import Reserving
 
 
+_NOTHING: Mapping[Key, Image | None] = MappingProxyType({})
 _FRESH_MS = 1_000
 """For how long after it was read config may make new buckets, in milliseconds."""
 
@@ -42,10 +45,10 @@ class Override(NamedTuple):
     priority: str | None = None
 
 
-class LevelShard(NamedTuple):
+class BucketShard(NamedTuple):
     """A level, or one shard of it, and what was last seen of its bucket."""
 
-    level: Level
+    level: BucketLimits
     seen: LastSeen
 
     @property
@@ -54,20 +57,29 @@ class LevelShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
-    def show(self, image: Image | None, now_ms: int) -> None:
-        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one."""
-        self.seen.show(None if image is None else bucket.inspect(self.level.key, image), now_ms)
+    def show(self, image: Image | None, now_ms: int, write: Write | None = None) -> None:
+        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one.
+
+        With a ``write`` it is known that this alone has changed the image that it was planned from.
+        """
+        table: SlotTable | None = NO_TABLE
+        if image is not None and (write is None or SLOTS in image):
+            table = None if write is None else self.seen.follow(image, write)
+            if table is None:
+                table = SlotTable.parse(image) if SLOTS in image else NO_TABLE
+                bucket.check(self.level.key, image, table)
+        self.seen.show(image, now_ms, table)
 
 
-class LevelShards(NamedTuple):
+class BucketShards(NamedTuple):
     """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
 
     ``complete`` says that these are all there are, ``busy`` that others have written to them since they were looked
     at before. ``read_ms`` is when the config of the entity was read (`FOR_EVER`: just now).
     """
 
-    home: LevelShard
-    shards: tuple[LevelShard, ...]
+    home: BucketShard
+    shards: tuple[BucketShard, ...]
     complete: bool = True
     busy: bool = False
     read_ms: int = FOR_EVER
@@ -86,8 +98,7 @@ class LevelShards(NamedTuple):
 
     def reading(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> Reading:
         """Return the bucket as last seen, or with some of its images as given."""
-        given = images or {}
-        return bucket.reading([(level, given.get(level.key, seen.image)) for level, seen in self.shards], now_ms)
+        return _read(self.shards, now_ms, images or {})
 
     @property
     def images(self) -> list[Image]:
@@ -105,7 +116,7 @@ class LevelShards(NamedTuple):
         level, count = self.home.level, max(shard.level.shard_count for shard in self.shards)
         return any(cost.get(name, 0) * count > capacity for name, capacity in level.capacities().items())
 
-    def freed_home(self, now_ms: int) -> LevelShard:
+    def freed_home(self, now_ms: int) -> BucketShard:
         """Return the shard in which this process has freed a slot lately, the home first; else the home."""
         return next((each for each in (self.home, *self.shards) if each.seen.has_freed(now_ms)), self.home)
 
@@ -114,7 +125,7 @@ class LevelShards(NamedTuple):
         known = [] if self.may_combine(cost) else [shard for shard in self.shards if shard.seen.image is not None]
         if not known:
             return self.reading(now_ms)
-        readings = [bucket.reading([(level, seen.image)], now_ms) for level, seen in known]
+        readings = [_read([shard], now_ms) for shard in known]
         return min(readings, key=lambda reading: wait_for([reading], cost, now_ms))
 
     @property
@@ -126,24 +137,24 @@ class LevelShards(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Chain:
+class ChargePath:
     """The levels of one acquire, the entity itself first, and the queues in which its acquires are merged."""
 
-    levels: tuple[LevelShards, ...]
+    levels: tuple[BucketShards, ...]
     given: Override | None
     since_ms: int
     valid_until_ms: int
     generation: int
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
-    joined: tuple[Chain, ...] = ()
+    joined: tuple[ChargePath, ...] = ()
     """The chains of each resource, where this one is of several."""
-    whole: tuple[Chain, tuple[int, ...]] | None = None
+    whole: tuple[ChargePath, tuple[int, ...]] | None = None
     """The chain that this is a part of, and the places of its levels in that."""
-    parts: dict[tuple[int, ...], Chain] = field(default_factory=dict)
+    parts: dict[tuple[int, ...], ChargePath] = field(default_factory=dict)
     """What `part` has made."""
     checked: set[tuple[str, ...]] = field(default_factory=set)
     """The names in costs for which it is known whether each level is charged."""
-    homes: tuple[LevelShard, ...] = field(init=False)
+    primary_shards: tuple[BucketShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
     names: Collection[str] = field(init=False)
     """The limits of all levels."""
@@ -158,23 +169,26 @@ class Chain:
         first = self.levels[0]
         if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
             level = first.home.level
-            self.homes, self.names, self.sharded = first.shards, level.token_limits, level.shard_count > 1
+            self.primary_shards, self.names, self.sharded = first.shards, level.token_limits, level.shard_count > 1
             self.slot_names = level.slot_limits
             if level.slot_limits:
                 self.names = {*level.token_limits, *level.slot_limits}
         else:
-            self.homes = tuple([level.home for level in self.levels])
-            self.slot_names = self._collect_names([level.slot_limits for level, _ in self.homes])
-            self.names = {*self._collect_names([level.token_limits for level, _ in self.homes]), *self.slot_names}
-            self.sharded = any(home.level.shard_count > 1 for home in self.homes)
+            self.primary_shards = tuple([level.home for level in self.levels])
+            self.slot_names = self._collect_names([level.slot_limits for level, _ in self.primary_shards])
+            self.names = {
+                *self._collect_names([level.token_limits for level, _ in self.primary_shards]),
+                *self.slot_names,
+            }
+            self.sharded = any(home.level.shard_count > 1 for home in self.primary_shards)
         self.has_quotas = False
-        for level, seen in self.homes:
+        for level, seen in self.primary_shards:
             if level.token_limits.quotas:
                 self.has_quotas, seen.outlook = True, seen.outlook or Outlook(level.token_limits.quotas)
 
     def _collect_names(self, limits: Iterable[Collection[str]]) -> set[str]:
         """Return the names of the limits of each level, as costs of this chain name them."""
-        pairs = zip(self.homes, limits, strict=True)
+        pairs = zip(self.primary_shards, limits, strict=True)
         if not self.joined:
             return {name for _, names in pairs for name in names}
         return {qualify(name, home.level.resource) for home, names in pairs for name in names}
@@ -204,25 +218,25 @@ class Chain:
         """Return whether a bucket has to be made under config that was read some time ago."""
         return any(level.is_unsure(now_ms) for level in self.levels)
 
-    def with_levels(self, levels: tuple[LevelShards, ...]) -> Chain:
+    def with_levels(self, levels: tuple[BucketShards, ...]) -> ChargePath:
         """Return the same chain over other shards."""
         return replace(self, levels=levels, parts={})
 
-    def is_like(self, other: Chain) -> bool:
+    def is_like(self, other: ChargePath) -> bool:
         """Return whether another chain charges the same buckets under the same limits."""
-        mine, theirs = ([(level.key, level.limits) for level, _ in chain.homes] for chain in (self, other))
+        mine, theirs = ([(level.key, level.limits) for level, _ in chain.primary_shards] for chain in (self, other))
         return mine == theirs
 
-    def part(self, places: tuple[int, ...]) -> Chain:
+    def part(self, places: tuple[int, ...]) -> ChargePath:
         """Return some levels of the chain as one of its own, as the store alone has them."""
         found = self.parts.get(places)
         if found is None:
             levels, validity = [self.levels[place] for place in places], (self.since_ms, self.valid_until_ms)
-            made = Chain(tuple(levels), self.given, *validity, self.generation, whole=(self, places))
+            made = ChargePath(tuple(levels), self.given, *validity, self.generation, whole=(self, places))
             found = self.parts.setdefault(places, made)
         return found
 
-    def cost_at(self, level: Level, cost: Mapping[str, int]) -> Mapping[str, int]:
+    def cost_at(self, level: BucketLimits, cost: Mapping[str, int]) -> Mapping[str, int]:
         """Return the part of a cost that is taken from the resource of a level, by plain limit names."""
         if not self.joined:
             return cost
@@ -234,19 +248,19 @@ class Chain:
         """The buckets as wholes."""
         return tuple(level.key(0) for level in self.levels)
 
-    def shards(self) -> Iterator[LevelShard]:
+    def shards(self) -> Iterator[BucketShard]:
         """Iterate over every shard of every bucket."""
         for level in self.levels:
             yield from level.shards
 
     def count_takes(self) -> int:
         """Return how often slots of its buckets were taken, as last seen."""
-        homes = [(level, seen.image) for level, seen in self.homes if seen.image is not None]
-        return sum(image.get(attribute(name, "tn"), 0) for level, image in homes for name in level.slot_limits)
+        primary_shards = [(level, seen.image) for level, seen in self.primary_shards if seen.image is not None]
+        return sum(image.get(attribute(name, "tn"), 0) for level, image in primary_shards for name in level.slot_limits)
 
     def note_reservation(self, lease: Reserving, cost: Mapping[str, int]) -> None:
         """Remember that a lease takes tokens, which may come back."""
-        for _, seen in self.homes:
+        for _, seen in self.primary_shards:
             if seen.outlook is not None:
                 seen.outlook.add(lease, cost)
 
@@ -260,7 +274,7 @@ class Chain:
 
         Slots are another matter: they come back by the clock.
         """
-        for level, seen in self.homes:
+        for level, seen in self.primary_shards:
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
                 now_ms = seen.seen_ms
         return now_ms
@@ -287,7 +301,7 @@ class Chain:
 
     def home_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
-        return self.present([bucket.reading([(level, seen.image)], now_ms) for level, seen in self.homes], now_ms)
+        return self.present([_read([home], now_ms) for home in self.primary_shards], now_ms)
 
     def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
         """Return readings of its levels as callers see them, for costs that name the limits of several resources."""
@@ -300,3 +314,10 @@ class Chain:
         for shard in self.shards():
             if shard.level.key in images:
                 shard.show(images[shard.level.key], now_ms)
+
+
+def _read(shards: Sequence[BucketShard], now_ms: int, given: Mapping[Key, Image | None] = _NOTHING) -> Reading:
+    """Return what shards of a bucket hold, as last seen or with the images that are given."""
+    rows = [(level, given.get(level.key, seen.image)) for level, seen in shards]
+    tables = [seen.slots_of(image) for (_, seen), (_, image) in zip(shards, rows, strict=True)]
+    return bucket.reading(rows, now_ms, tables)

@@ -19,7 +19,7 @@ from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
 from .amounts import check_request
-from .chain import Chain, LevelShard, LevelShards, Override
+from .chain import BucketShard, BucketShards, ChargePath, Override
 from .levels import Levels, check_priority, no_limits
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ _MOST_WARNED = 1_000
 """How many levels that a cost does not name are remembered, so that each is logged once."""
 
 
-class Chains:
+class ChargePaths:
     """Resolves chains and remembers them while the config they come from is cached."""
 
     def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
         self._backend = backend
         self._cache = backend.cache
         self._last_seen = backend.last_seen
-        self._known: BoundedMap[Name, Chain] = BoundedMap(backend.max_cached_keys)
+        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.max_cached_keys)
         self.get = self._known.get
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
         self.system_policy: OnUnavailable | None = None
-        self.new_chain: Callable[..., Chain] = Chain
+        self.new_chain: Callable[..., ChargePath] = ChargePath
         """Makes the chains of single resources."""
         self._levels = Levels(backend, ttl_multiplier)
         self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
@@ -62,20 +62,24 @@ class Chains:
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
 
-    async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[Chain, Deadline]:
+    async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[ChargePath, Deadline]:
         """Resolve the chain of an acquire. Return it with the deadline, which begins when the store is ready."""
         deadline = await self.begin(*name[:2], deadline)
         return await self.resolve(*name, deadline), deadline
 
-    def check_cost(self, chain: Chain, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None) -> None:
+    def check_cost(
+        self, chain: ChargePath, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None
+    ) -> None:
         """Raise `ValidationError` if a cost, or what an error keeps of it, names a limit that the chain does not have.
 
         Log the levels whose limits it does not name: they limit nothing. Once for each level.
         """
         check_request(cost, kept, chain.names, chain.slot_names)
         chain.checked.add(tuple(cost))
-        entity_id = chain.homes[0].level.entity_id
-        for level, _ in chain.homes if len(chain.homes) > 1 else ():  # of a single one, a cost names a limit
+        entity_id = chain.primary_shards[0].level.entity_id
+        for level, _ in (
+            chain.primary_shards if len(chain.primary_shards) > 1 else ()
+        ):  # of a single one, a cost names a limit
             whose, named = (entity_id, level.resource, level.entity_id), chain.cost_at(level, cost)
             if not named or level.slot_limits or not named.keys().isdisjoint(level.token_limits):
                 continue
@@ -87,7 +91,7 @@ class Chains:
                 shown = (level.entity_id, level.resource, entity_id, *words)
                 tell(NOT_CHARGED, message, *shown, **self._backend.log_fields(), **fields)
 
-    def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> Chain | None:
+    def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> ChargePath | None:
         """Return the remembered chain, or None if it may be out of date."""
         try:
             chain = self.get((entity_id, resource, given))
@@ -99,14 +103,16 @@ class Chains:
         cache.hits += 1
         return chain
 
-    async def find(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
+    async def find(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> ChargePath:
         """Return the remembered chain, resolved anew if it may be out of date."""
         known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
         if known is not None:
             return known
         return await self.resolve(entity_id, resource, given, await self.begin(entity_id, resource, deadline))
 
-    async def resolve(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> Chain:
+    async def resolve(
+        self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline
+    ) -> ChargePath:
         """Resolve level by level; each costs at most one read, which brings its bucket along. Join several resources.
 
         The deadline is from `begin`.
@@ -125,10 +131,10 @@ class Chains:
 
     async def _resolve_several(
         self, entity_id: str, resources: tuple[str, ...], given: Override | None, deadline: Deadline
-    ) -> Chain:
+    ) -> ChargePath:
         """Join the chains of several resources. The priority has to be known on one of them at least."""
         await self.read_ahead([(entity_id, each) for each in resources], given, deadline)
-        chains: list[Chain] = []
+        chains: list[ChargePath] = []
         unknown: list[ValidationError] = []
         for each in resources:
             try:
@@ -172,19 +178,19 @@ class Chains:
         Raise `ValidationError` for names that nobody can have.
         """
         names.entity_id(entity_id)
-        if type(resource) is not str or not self._levels.knows(resource):  # else it was checked for another entity
+        if type(resource) is not str or self._levels.known(resource) is None:  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
 
-    def _find(self, name: Name) -> Chain | None:
+    def _find(self, name: Name) -> ChargePath | None:
         return self.known(*name, self._backend.clock.now_ms())
 
     def is_resolving(self, entity_id: str, resource: Resource, given: Override | None) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
         return self._flights.is_under_way((entity_id, resource, given))
 
-    async def follow(self, chain: Chain, deadline: Deadline, *, charges: bool = False) -> Chain:
+    async def follow(self, chain: ChargePath, deadline: Deadline, *, charges: bool = False) -> ChargePath:
         """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
 
         With ``charges``, also if a bucket must be created under config that was read some time ago.
@@ -193,7 +199,7 @@ class Chains:
             return self._join_again(
                 chain, [await self.follow(each, deadline, charges=charges) for each in chain.joined]
             )
-        first = chain.homes[0].level
+        first = chain.primary_shards[0].level
         newer: dict[str, int] = {}
         for level, seen in chain.shards():
             image = seen.image  # another thread may replace it
@@ -209,26 +215,26 @@ class Chains:
         self._cache.drop(_config_keys(chain))
         return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
 
-    async def _find_homes(self, chain: Chain, deadline: Deadline) -> Chain:
-        """Return the chain with homes that exist."""
-        if not any(home.is_outgrown for home in chain.homes):
+    async def _find_homes(self, chain: ChargePath, deadline: Deadline) -> ChargePath:
+        """Return the chain with primary_shards that exist."""
+        if not any(home.is_outgrown for home in chain.primary_shards):
             return chain
         return self._change(chain, [await shards.find_home(self._backend, level, deadline) for level in chain.levels])
 
-    async def read_all_shards(self, chain: Chain, deadline: Deadline) -> Chain:
+    async def read_all_shards(self, chain: ChargePath, deadline: Deadline) -> ChargePath:
         """Return the chain with every shard of every bucket as it is now."""
         return self._change(
             chain, [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
         )
 
-    def change_homes(self, chain: Chain, homes: list[LevelShard]) -> Chain:
-        """Return the chain with other homes, where there were tokens when the old ones had none."""
-        if all(home is old for home, old in zip(homes, chain.homes, strict=True)):
+    def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
+        """Return the chain with other primary_shards, where there were tokens when the old ones had none."""
+        if all(home is old for home, old in zip(primary_shards, chain.primary_shards, strict=True)):
             return chain
-        pairs = zip(chain.levels, homes, strict=True)
+        pairs = zip(chain.levels, primary_shards, strict=True)
         return self._change(chain, [level._replace(home=home) for level, home in pairs])
 
-    def _change(self, chain: Chain, levels: list[LevelShards]) -> Chain:
+    def _change(self, chain: ChargePath, levels: list[BucketShards]) -> ChargePath:
         if chain.joined:
             left = iter(levels)
             return self._join_again(
@@ -241,16 +247,16 @@ class Chains:
             return self._remember(whole.with_levels(tuple(merged))).part(places)
         return self._remember(chain.with_levels(tuple(levels)))
 
-    def _join_again(self, chain: Chain, chains: list[Chain]) -> Chain:
+    def _join_again(self, chain: ChargePath, chains: list[ChargePath]) -> ChargePath:
         """Return a joined chain of what has become of its chains: itself where they are the same."""
         if all(new is old for new, old in zip(chains, chain.joined, strict=True)):
             return chain
         return self._remember(join(chains, chain.given, chain.coalescers))
 
-    def _remember(self, chain: Chain) -> Chain:
+    def _remember(self, chain: ChargePath) -> ChargePath:
         """Keep a chain for the next time, and return it."""
         chains = chain.joined or (chain,)
-        firsts = [each.homes[0].level for each in chains]
+        firsts = [each.primary_shards[0].level for each in chains]
         entity_id, resources = firsts[0].entity_id, tuple([first.resource for first in firsts])
         if self._cache.ttl_ms and all(first.entity_id == entity_id for first in firsts):
             self._known.put((entity_id, resources if chain.joined else resources[0], chain.given), chain)
@@ -264,11 +270,11 @@ class Chains:
         versions: dict[str, int],
         deadline: Deadline,
         reread: Collection[str] = (),
-    ) -> Chain:
+    ) -> ChargePath:
         """Resolve level by level; the config of entities in ``reread`` is read even if it is cached."""
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
-        levels: list[LevelShards] = []
+        levels: list[BucketShards] = []
         policies: dict[str, Policy] = {}
         who: str | None = entity_id
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
@@ -288,12 +294,12 @@ class Chains:
             levels += [] if found is None else [found]
             policies[who] = policy
             who = policy.parent_id if policy.cascade else None
-        check_priority(given, levels)
+        if given is not None:
+            check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
-        until_ms = [each.valid_until_ms for each in policies.values()] + [
-            each.home.level.in_force[1] for each in levels
-        ]
-        chain = self.new_chain(tuple(levels), given, since_ms, min(until_ms), generation)
+        ends_ms = [each.home.level.in_force[1] for each in levels]
+        until_ms = min([each.valid_until_ms for each in policies.values()] + ends_ms)
+        chain = self.new_chain(tuple(levels), given, since_ms, until_ms, generation)
         if self._cache.ttl_ms:
             self._known.put((entity_id, resource, given), chain)
         return chain
@@ -318,8 +324,8 @@ class Chains:
         level = self._levels.make(key, whose, policy, chosen, least_version)
         if level is None:
             return _Resolved(None, policy, generation)
-        home = LevelShard(last.share(level), last)
-        found = LevelShards(home, (home,), read_ms=policy.read_ms)
+        home = BucketShard(last.share(level) if self._backend.has_records else level, last)
+        found = BucketShards(home, (home,), read_ms=policy.read_ms)
         is_split = last.image is not None and home.is_outgrown
         found = await shards.find_home(self._backend, found, deadline) if is_split else found
         return _Resolved(found, policy, generation)
@@ -350,7 +356,7 @@ class Chains:
 class _Resolved(NamedTuple):
     """A level as it was resolved, None of an entity without limits."""
 
-    shards: LevelShards | None
+    shards: BucketShards | None
     policy: Policy
     generation: int
 
@@ -362,10 +368,12 @@ class _Resolved(NamedTuple):
         return home is None or (home.level.is_in_force(now_ms) and not home.is_outgrown)
 
 
-def join(chains: Sequence[Chain], given: Override | None, coalescers: dict[object, WriteCoalescer[Any]]) -> Chain:
+def join(
+    chains: Sequence[ChargePath], given: Override | None, coalescers: dict[object, WriteCoalescer[Any]]
+) -> ChargePath:
     """Return one chain of all levels of several: it is good as long as each of them is."""
     generations = {chain.generation for chain in chains}
-    return Chain(
+    return ChargePath(
         tuple([level for chain in chains for level in chain.levels]),
         given,
         max(chain.since_ms for chain in chains),
@@ -380,10 +388,10 @@ _OUTDATED = -1
 """The generation of a chain that is good for one use only."""
 
 
-def _config_keys(chain: Chain) -> list[Key]:
-    first = chain.homes[0].level
+def _config_keys(chain: ChargePath) -> list[Key]:
+    first = chain.primary_shards[0].level
     found = [keys.system_config(first.namespace_id), keys.resource_config(first.namespace_id, first.resource)]
-    for level, _ in chain.homes:
+    for level, _ in chain.primary_shards:
         ns, who = level.namespace_id, level.entity_id
         found.append(keys.meta(ns, who))
         found += (keys.entity_config(ns, who, name) for name in (level.resource, names.DEFAULT_RESOURCE))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..repository.outlook import Reserving
     from .availability import StoreAvailability
-    from .chain import Chain
-    from .chains import Chains
+    from .chain import ChargePath
+    from .chains import ChargePaths
     from .coalescer import Turn
     from .engine import Engine
     from .grant import Grant
@@ -44,7 +44,7 @@ class Charger:
     """Charges the requests of one limiter: the `Charges` of its leases."""
 
     backend: Backend
-    chains: Chains
+    chains: ChargePaths
     engine: Engine
     lines: Lines
     availability: StoreAvailability
@@ -67,11 +67,11 @@ class Charger:
         name, cache = (request.entity_id, request.resource, options.given), self.backend.cache
         timeout, stopwatch, answers = options.timeout, self.backend.stopwatch, availability.answers
         deadline, now_ms = Deadline(stopwatch() + timeout, timeout, stopwatch, timeout), self.backend.clock.now_ms()
-        try:  # as `Chains.known`
+        try:  # as `ChargePaths.known`
             chain = self.chains.get(name)
             if chain and (chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms):
                 chain = None
-        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
+        except TypeError:  # not hashable: no name, as `ChargePaths.resolve` will say
             chain = None
         cache.hits += chain is not None
         if availability.is_open and self._goes_unasked(request, chain):
@@ -91,10 +91,10 @@ class Charger:
             self._go_without(request, error)
             return None
         except RateLimitExceeded:
-            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.homes):
+            if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.primary_shards):
                 availability.report_answer()
             raise
-        if grant.held is None or grant.images:  # else the store was not asked
+        if grant.prefetched is None or grant.images:  # else the store was not asked
             availability.answers += 1
             if availability.is_open or not availability.is_up:
                 availability.report_answer()
@@ -109,7 +109,7 @@ class Charger:
             error.stack_name = getattr(self.backend.store, "stack_name", None)
         raise error
 
-    def _goes_unasked(self, request: AcquireRequest, chain: Chain | None) -> bool:
+    def _goes_unasked(self, request: AcquireRequest, chain: ChargePath | None) -> bool:
         """Return whether to go on without asking a store that hangs. Raise a refusal that is known without asking."""
         policy = request.options.policy
         if chain is not None and not self.availability.blocks(policy):
@@ -118,7 +118,7 @@ class Charger:
         return not self.availability.may_ask(policy, request.options.timeout)
 
     async def _take_in_turn(
-        self, request: AcquireRequest, chain: Chain, deadline: Deadline, note_wait: Callable[[float], None]
+        self, request: AcquireRequest, chain: ChargePath, deadline: Deadline, note_wait: Callable[[float], None]
     ) -> Grant:
         """Take the cost after those who wait in line, or stand in line for at most ``max_wait``."""
         options, cost = request.options, request.cost
@@ -137,7 +137,7 @@ class Charger:
             now_ms = self.backend.clock.now_ms()
             return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
 
-        async def look(marks: Sequence[Write]) -> Chain:
+        async def look(marks: Sequence[Write]) -> ChargePath:
             self.backend.check_usable()
             renewed = self.backend.deadline(deadline.seconds)
             return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
@@ -187,9 +187,11 @@ class Charger:
         What ``failed`` calls give back is only logged if it fails: the exception of the caller matters more.
         """
         work = self._settle_all(corrections, failed)
-        is_held = all(grant is not None and grant.is_held for each in corrections for grant, _ in each.shares)
+        is_prefetched = all(
+            grant is not None and grant.is_prefetched for each in corrections for grant, _ in each.shares
+        )
         # What waits for the next write waits for nothing here: it cannot be cancelled.
-        await (work if is_held and not self.backend.closed else self.engine.finish(work))
+        await (work if is_prefetched and not self.backend.closed else self.engine.finish(work))
 
     async def _settle_all(self, corrections: Sequence[Corrections], failed: bool) -> None:
         """Settle the shares of each lease, each with a deadline of its own."""
@@ -236,7 +238,7 @@ class Charger:
         If the caller may go on without a store that hangs, this waits for it no longer than an acquire does.
         """
         backend, availability, options = self.backend, self.availability, request.options
-        if grant is not None and grant.is_held and not backend.closed:  # nothing is asked of the store
+        if grant is not None and grant.is_prefetched and not backend.closed:  # nothing is asked of the store
             await self.engine.settle(grant, delta, deadline)
             return
         answers = availability.answers

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..records.algebra import Image, Write
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..runtime.deadline import Deadline
     from ..runtime.port import Signal
 
@@ -24,7 +24,7 @@ G = TypeVar("G")
 class Turn(Protocol):
     """The turn of a caller that stands in line."""
 
-    def pass_on(self, write: Write, level: Level, image: Image) -> Write:
+    def pass_on(self, write: Write, level: BucketLimits, image: Image) -> Write:
         """Return a write to a level's bucket that serves the caller, with the mark of the one behind it."""
 
 
@@ -68,19 +68,21 @@ class WriteCoalescer(Generic[G]):
     wait, in the order of their coming. So the deadline of the write cuts nobody short.
     """
 
-    __slots__ = ("_leader", "_lock", "lead", "waiting")
+    __slots__ = ("_leader", "end", "lead", "lock", "waiting")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the garbage collector or a signal may run an acquire under it
+        self.lock = threading.RLock()  # the garbage collector or a signal may run an acquire under it
         self._leader: dict[None, PendingCharge[G]] = {}
         self.lead: Callable[[PendingCharge[G]], PendingCharge[G]] = partial(self._leader.setdefault, None)
         """Make a charge the leader if there is none, in one step that no signal can interrupt; return the leader. As
         long as somebody waits there is one."""
+        self.end: Callable[[], None] = self._leader.clear
+        """Have no leader any more; only under the lock, and if no charge waits."""
         self.waiting: deque[PendingCharge[G]] = deque()
 
     def queue(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> Signal | None:
         """Queue and return the signal to wait for; None for the leader, if nothing is in flight any more."""
-        with self._lock:
+        with self.lock:
             if self.lead(charge) is charge:
                 return None
             charge.signal = new_signal()
@@ -90,7 +92,7 @@ class WriteCoalescer(Generic[G]):
     def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
         """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
         ends = leader.deadline.ends + leader.deadline.seconds * _SLACK
-        with self._lock:
+        with self.lock:
             taken = [] if leader in self.waiting else [leader]
             while self.waiting and self.waiting[0].deadline.ends <= ends:
                 taken.append(self.waiting.popleft())
@@ -98,7 +100,7 @@ class WriteCoalescer(Generic[G]):
 
     def leave(self) -> None:
         """Make the one in the queue with the most time left the leader, or end it."""
-        with self._lock:
+        with self.lock:
             if not self.waiting:
                 self._leader.clear()
                 return
@@ -113,7 +115,7 @@ class WriteCoalescer(Generic[G]):
         Charges without an outcome end with ``failure``.
         """
         orphaned = []
-        with self._lock:
+        with self.lock:
             for charge in batch:
                 charge.decided = True
                 if charge.grant is None:
@@ -134,7 +136,7 @@ class WriteCoalescer(Generic[G]):
         If it leads and its write has not begun, or was in the caller's own hands (``alone``), the others go on without
         it. Of a write that is in flight elsewhere, `decide` returns what was granted.
         """
-        with self._lock:
+        with self.lock:
             if charge in self.waiting:
                 self.waiting.remove(charge)
             charge.abandoned = True

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..records.algebra import Write
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
-    from .chain import Chain
-    from .planning import Part
+    from .chain import ChargePath
+    from .planning import ShardCharge
     from .settling import Settling
 
 
@@ -31,7 +31,7 @@ EXACT_TRIES = 3
 
 
 async def commit_transaction(
-    backend: Backend, parts: Sequence[Part], deadline: Deadline, *, exact: bool
+    backend: Backend, parts: Sequence[ShardCharge], deadline: Deadline, *, exact: bool
 ) -> Committed | Conflict:
     """Commit as one transaction on a store that does not tell what it has left.
 
@@ -51,7 +51,7 @@ async def commit_transaction(
 
 
 async def commit_each(
-    backend: Backend, settling: Settling, parts: list[Part], now_ms: int, deadline: Deadline
+    backend: Backend, settling: Settling, parts: list[ShardCharge], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
     """Commit side by side; a part that only lost a race tries again, and if one does not fit the others go back.
 
@@ -61,7 +61,7 @@ async def commit_each(
     writing = deadline.part(1 - _FOR_UNDOING)
     done: dict[Key, Image | None] = {}
     lost: dict[Key, Image | None] = {}
-    left: Sequence[Part] = parts
+    left: Sequence[ShardCharge] = parts
     try:
         for _ in tries(parts[0].write.key.pk):
             commits = [backend.commit_changes([BucketChange(part.write, part.accruals)], writing) for part in left]
@@ -91,7 +91,9 @@ async def commit_each(
     return Conflict(lost)
 
 
-async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Image | None], now_ms: int) -> None:
+async def _undo(
+    settling: Settling, parts: Sequence[ShardCharge], done: Mapping[Key, Image | None], now_ms: int
+) -> None:
     """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any.
 
     The thresholds that it has crossed are not announced, and left for whoever crosses them next.
@@ -118,7 +120,7 @@ async def _undo(settling: Settling, parts: Sequence[Part], done: Mapping[Key, Im
     await settling.settle(undone)
 
 
-def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
+def _find_crossed(part: ShardCharge) -> list[tuple[str, int, int]]:
     """Return the attributes by which a part marks thresholds as announced, with their values before and after it."""
     before = {attr: value for attr, op, value in part.write.guards if op == "="}
     put = part.write.put
@@ -129,7 +131,7 @@ def _find_crossed(part: Part) -> list[tuple[str, int, int]]:
     ]
 
 
-async def commit_marks(backend: Backend, chain: Chain, marks: Sequence[Write], deadline: Deadline) -> set[Key]:
+async def commit_marks(backend: Backend, chain: ChargePath, marks: Sequence[Write], deadline: Deadline) -> set[Key]:
     """Leave marks of waiters in buckets of a chain. Return those of which the store has shown what there is."""
     shown: dict[Key, Image | None] = {}
     for write in marks:

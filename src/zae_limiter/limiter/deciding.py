@@ -15,7 +15,7 @@ from ..records.level import CREDITS, SHARDS
 from ..records.slots import MOST_TAKEN
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import Outdated, Part, add_up, new_taker, plan_across_shards, plan_part
+from .planning import ShardCharge, StalePath, add_up, new_taker, plan_across_shards, plan_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Key
     from ..records.charging import Refusal
     from ..records.slots import Taker
-    from .chain import Chain, LevelShard
+    from .chain import BucketShard, ChargePath
 
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""
 
 
-class Knowledge(enum.Enum):
+class Freshness(enum.Enum):
     """How sure it is what the buckets of a chain hold."""
 
     REMEMBERED = enum.auto()
@@ -40,21 +40,21 @@ class Knowledge(enum.Enum):
     SHOWN = enum.auto()
     """The store has just shown all of it."""
 
-    def is_final(self, chain: Chain) -> bool:
+    def is_final(self, chain: ChargePath) -> bool:
         """Return whether a refusal needs no further question. A lost race shows only the shards it was about."""
-        return self is Knowledge.SHOWN or (self is Knowledge.LOST_RACE and not chain.sharded)
+        return self is Freshness.SHOWN or (self is Freshness.LOST_RACE and not chain.sharded)
 
 
-class Draft(NamedTuple):
+class CommitPlan(NamedTuple):
     """Who is to be served by one commit, what they cost together, and its parts.
 
-    ``wide`` if not the home shards alone have given it, or credits beside them.
+    ``uses_other_shards`` if not the home shards alone have given it, or credits beside them.
     """
 
     charges: list[PendingCharge[Grant]]
     cost: Mapping[str, int]
-    parts: list[Part]
-    wide: bool = False
+    parts: list[ShardCharge]
+    uses_other_shards: bool = False
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
@@ -73,18 +73,18 @@ class Draft(NamedTuple):
 class Lack(NamedTuple):
     """What a charge lacks, shard by shard, as far as what is known tells it."""
 
-    rows: tuple[tuple[LevelShard, Refusal], ...] = ()
+    rows: tuple[tuple[BucketShard, Refusal], ...] = ()
 
-    def refuse(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
+    def refuse(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
         """Return the refusal, and note it at the shards; None if this is not all there is to say.
 
         Limits with a schedule and credits may have the cost at another moment.
         """
         if not all(missing for _, missing in self.rows or ((None, ()),)):
             return None
-        if any(level.scheduled for level, _ in chain.homes):
+        if any(level.scheduled for level, _ in chain.primary_shards):
             return None
-        images = {level.key: seen.image for level, seen in chain.homes}
+        images = {level.key: seen.image for level, seen in chain.primary_shards}
         if any(image is not None and CREDITS in image for image in images.values()):
             return None
         kind = RateLimitExceeded
@@ -99,16 +99,18 @@ UNKNOWN = Lack()
 
 
 def _describe(
-    chain: Chain, images: Mapping[Key, Image | None], cost: Mapping[str, int], now_ms: int
+    chain: ChargePath, images: Mapping[Key, Image | None], cost: Mapping[str, int], now_ms: int
 ) -> list[StatusFields]:
     """Return the statuses of a refusal by buckets that were seen like this."""
     return describe(chain.readings(now_ms, images), cost, now_ms)
 
 
-def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge) -> Draft | Lack:
+def draft(
+    chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Freshness
+) -> CommitPlan | Lack:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
-    If none can be served by what is known, return what the first one lacks. Raise `Outdated` if the chain is not what
+    If none can be served by what is known, return what the first one lacks. Raise `StalePath` if the chain is not what
     it was.
     """
     charges, cost = pending, pending[0].cost
@@ -118,15 +120,15 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         if chain.slot_names:
             charges = _choose_takers(chain, charges)
         cost = add_up([charge.cost for charge in charges])
-    parts: list[Part] = []
-    lack: tuple[tuple[LevelShard, Refusal], ...] = ()
-    wide = False
-    for place, home in enumerate(chain.homes if charges else ()):
+    parts: list[ShardCharge] = []
+    lack: tuple[tuple[BucketShard, Refusal], ...] = ()
+    uses_other_shards = False
+    for place, home in enumerate(chain.primary_shards if charges else ()):
         level, seen = home
         image = seen.image
         is_unsure = image is None and chain.levels[place].is_unsure(now_ms)
         if is_unsure or (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
-            raise Outdated
+            raise StalePath
         here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
         if len(charges) > 1:
             grants = sum([level.charges(chain.cost_at(level, charge.cost)) for charge in charges])
@@ -135,21 +137,21 @@ def draft(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowle
         if level.slot_limits:
             takers = tuple([new_taker(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
-        if not isinstance(part, Part):
+        if not isinstance(part, ShardCharge):
             lack = (*lack, (home, part))
             continue
         if image is not None and (charges[0].turn is not None or len(charges) > 1):
             part = _pass_turns_on(part, image, charges)
         parts.append(part)
-        wide = wide or (image is not None and CREDITS in image)
-    if len(parts) == len(chain.homes):
-        return Draft(charges, cost, parts, wide)
+        uses_other_shards = uses_other_shards or (image is not None and CREDITS in image)
+    if len(parts) == len(chain.primary_shards):
+        return CommitPlan(charges, cost, parts, uses_other_shards)
     if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
         return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
     return Lack(lack) if len(pending) == 1 and not chain.sharded else UNKNOWN
 
 
-def _pass_turns_on(part: Part, image: Image, charges: list[PendingCharge[Grant]]) -> Part:
+def _pass_turns_on(part: ShardCharge, image: Image, charges: list[PendingCharge[Grant]]) -> ShardCharge:
     """Return a part with the marks of the lines whose first waiters it serves handed to the next ones."""
     for charge in charges:
         if charge.turn is not None:
@@ -157,34 +159,34 @@ def _pass_turns_on(part: Part, image: Image, charges: list[PendingCharge[Grant]]
     return part
 
 
-def _choose_takers(chain: Chain, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
+def _choose_takers(chain: ChargePath, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
     """Return those of several charges who take slots by one write, which has a guard for each.
 
     After a lost race it is one: the more slots a write wants, the more likely somebody else has one of them.
     """
-    if any(seen.lost for _, seen in chain.homes):
+    if any(seen.lost for _, seen in chain.primary_shards):
         return charges[:1]
     wanted = accumulate(sum(charge.cost.get(name, 0) for name in chain.slot_names) for charge in charges)
     return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
-def _may_use_other_shards(chain: Chain, now_ms: int, knowledge: Knowledge) -> bool:
+def _may_use_other_shards(chain: ChargePath, now_ms: int, knowledge: Freshness) -> bool:
     """Return whether the other shards were seen recently enough to take from them."""
-    if knowledge is Knowledge.REMEMBERED:
+    if knowledge is Freshness.REMEMBERED:
         return all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
-    return knowledge is Knowledge.SHOWN
+    return knowledge is Freshness.SHOWN
 
 
-def _draft_across_shards(chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int) -> Draft | None:
+def _draft_across_shards(chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int) -> CommitPlan | None:
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, new_taker(charge.cost, charge.holder), now_ms)
         if parts is not None:
-            return Draft([charge], charge.cost, parts, wide=True)
+            return CommitPlan([charge], charge.cost, parts, uses_other_shards=True)
     return None
 
 
-def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
+def known_refusal(chain: ChargePath, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
     """Return the refusal if a limit that refuses was seen at most ``ttl_ms`` ago; None if the store must be asked.
 
     Others may have given tokens back since it was seen, so no refusal is repeated for longer than that. Slots come back
@@ -201,9 +203,9 @@ def known_refusal(chain: Chain, cost: Mapping[str, int], now_ms: int, ttl_ms: in
     return None
 
 
-def remember_refusal(chain: Chain, error: RateLimitExceeded, cost: Mapping[str, int], now_ms: int) -> None:
+def remember_refusal(chain: ChargePath, error: RateLimitExceeded, cost: Mapping[str, int], now_ms: int) -> None:
     """Mark the buckets that have refused: the next request may need no question."""
     if not isinstance(error, CapacityExceeded):
-        for home, reading in zip(chain.homes, chain.home_readings(now_ms), strict=True):
+        for home, reading in zip(chain.primary_shards, chain.home_readings(now_ms), strict=True):
             if refusal([reading], cost, now_ms) is not None:
                 home.seen.refused = True

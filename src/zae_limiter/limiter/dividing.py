@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import splitting
 from ..records.algebra import Committed, Image, Key
-from ..records.level import SHARDS, Level
+from ..records.level import SHARDS, BucketLimits
 
 if TYPE_CHECKING:
     from ..runtime.deadline import Deadline
@@ -18,7 +18,7 @@ _TRIES = 5
 
 async def divide(
     store: Store,
-    level: Level,
+    level: BucketLimits,
     image: Image | None,
     seen_ms: int,
     show: Callable[[Key, Image | None, int], None],

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ..core.tokens import TokenFrame
     from ..records.algebra import Image
     from ..records.charging import Frame
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..repository.last_seen import LastSeen
-    from .chain import Chain, LevelShard
+    from .chain import BucketShard, ChargePath
 
 _FAR = 1 << 62
 
@@ -38,7 +38,7 @@ _FAR = 1 << 62
 class PlannedBucket:
     """One bucket of a plan, whose anchor and limits stay what they are while ``seen.epoch`` is ``epoch``."""
 
-    level: Level
+    level: BucketLimits
     seen: LastSeen
     by_name: Mapping[str, TokenFrame]
     since_ms: int
@@ -66,7 +66,7 @@ class PlannedBucket:
         self.overdrafts = tuple(self.level.overdrafts().items()) if limits.soft else ()
 
     @classmethod
-    def look(cls, home: LevelShard, image: Image, now_ms: int) -> PlannedBucket | None:
+    def look(cls, home: BucketShard, image: Image, now_ms: int) -> PlannedBucket | None:
         """Return a bucket as it can be charged from ``now_ms`` on; None if it has to be moved first, or has credits.
 
         All chains that pass through the bucket under the same limits share it.
@@ -128,7 +128,7 @@ class PlannedBucket:
                 image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))
 
 
-def _read_numbers(home: LevelShard, limits: Frame, image: Image, now_ms: int) -> PlannedBucket | None:
+def _read_numbers(home: BucketShard, limits: Frame, image: Image, now_ms: int) -> PlannedBucket | None:
     """Return a bucket with its limits as plain numbers; None if it has credits."""
     level, seen = home
     if limits.lots:
@@ -159,7 +159,7 @@ def _read_numbers(home: LevelShard, limits: Frame, image: Image, now_ms: int) ->
 class DrawPlan:
     """The buckets of a chain, good from one instant until another while the config is of its generation."""
 
-    chain: Chain
+    chain: ChargePath
     buckets: tuple[PlannedBucket, ...]
     names: Collection[str] = field(init=False)
     """The limits of all levels."""
@@ -193,7 +193,7 @@ class DrawPlan:
         """Raise the refusal of a cost by its buckets as they are; return if these numbers do not tell it."""
         if not self.is_complete:
             return
-        images = [(level, seen.image) for level, seen in self.chain.homes]
+        images = [(level, seen.image) for level, seen in self.chain.primary_shards]
         describe = partial(_describe, images, cost, asked_ms)
         for level, _ in images:
             for name, need in cost.items():
@@ -203,12 +203,14 @@ class DrawPlan:
         raise RateLimitExceeded(describe)
 
 
-def _describe(images: Sequence[tuple[Level, Image | None]], cost: Mapping[str, int], now_ms: int) -> list[StatusFields]:
+def _describe(
+    images: Sequence[tuple[BucketLimits, Image | None]], cost: Mapping[str, int], now_ms: int
+) -> list[StatusFields]:
     """Return the fields of the statuses of a refusal by buckets that were seen like this."""
     return describe([bucket.reading([pair], now_ms) for pair in images], cost, now_ms)
 
 
-def renew_expiry(level: Level, image: Image, now_ms: int) -> Image:
+def renew_expiry(level: BucketLimits, image: Image, now_ms: int) -> Image:
     """Return an image with the expiry that a charge at ``now_ms`` gives it."""
     if now_ms <= _renewal(level, image):
         return image
@@ -218,7 +220,7 @@ def renew_expiry(level: Level, image: Image, now_ms: int) -> Image:
     return renewed
 
 
-def _renewal(level: Level, image: Image) -> int:
+def _renewal(level: BucketLimits, image: Image) -> int:
     """Return the last instant at which a charge leaves the expiry of a bucket as it is."""
     if level.lifetime_ms:
         return int(image.get(TTL, 0)) * MILLI - level.lifetime_ms

@@ -8,7 +8,7 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..core.change import Change
 from ..core.decide import refusal
@@ -21,7 +21,7 @@ from ..core.errors import (
 )
 from ..core.production import MILLI
 from ..logs import RETURN_LOST, tell
-from ..records import bucket, charging, ledger, reshaping
+from ..records import charging, ledger, migration
 from ..records.algebra import Committed, Conflict
 from ..repository.backend import MAX_COMMIT
 from ..runtime.blocking import BlockingRuntime
@@ -29,9 +29,9 @@ from ..runtime.retries import count_loss
 from .amounts import check_known
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import UNKNOWN, Draft, Knowledge, Lack, draft, known_refusal, remember_refusal
+from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .planning import Outdated
+from .planning import StalePath
 from .settling import Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
 
@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .announcing import Announcer
-    from .chain import Chain
-    from .chains import Chains
+    from .chain import ChargePath
+    from .chains import ChargePaths
     from .options import AcquireOptions
-    from .planning import Part
+    from .planning import ShardCharge
     from .settling import SettlementPart
     from .waiting import Lines
+
+    Charges: TypeAlias = list[PendingCharge[Grant]]
 
 T = TypeVar("T")
 E = TypeVar("E", bound="Engine")
@@ -66,7 +68,7 @@ class Engine:
     def __init__(
         self,
         backend: Backend,
-        chains: Chains,
+        chains: ChargePaths,
         refusal_ttl_ms: int,
         announcer: Announcer,
         lines: Lines,
@@ -115,7 +117,7 @@ class Engine:
 
     async def take(
         self,
-        chain: Chain,
+        chain: ChargePath,
         cost: Mapping[str, int],
         now_ms: int,
         deadline: Deadline,
@@ -134,7 +136,7 @@ class Engine:
                 chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
             charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
-        for _, seen in chain.homes:
+        for _, seen in chain.primary_shards:
             if seen.refused:
                 self.refuse_again(chain, charge.cost, now_ms)
         if self.never_suspends:
@@ -158,11 +160,11 @@ class Engine:
             charge.fail()
         return charge.grant
 
-    def refuse_again(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
+    def refuse_again(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise the refusal that is known without asking the store, if one of the buckets has refused lately."""
         if chain.sharded:
             return
-        for level, seen in chain.homes:
+        for level, seen in chain.primary_shards:
             if seen.image is None or seen.limits(level, seen.image, now_ms) is None:
                 return
         error = known_refusal(chain, cost, now_ms, self._refusal_ttl_ms)
@@ -172,7 +174,7 @@ class Engine:
             finally:
                 del error  # it holds this frame, which must not hold it as well
 
-    def refuse_without_asking(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
+    def refuse_without_asking(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise what can be said while the store does not answer: a refusal that is known, or that it never fits."""
         self.refuse_again(chain, cost, now_ms)
         now_ms = chain.instant(now_ms)
@@ -180,7 +182,7 @@ class Engine:
         if isinstance(error, CapacityExceeded):
             raise error
 
-    async def check(self, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> None:
+    async def check(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int, deadline: Deadline) -> None:
         """Raise `RateLimitExceeded` where `take` would, by a look at the buckets; nothing is taken."""
         self.refuse_again(chain, cost, now_ms)
         charge: PendingCharge[Grant] = PendingCharge(cost, deadline)
@@ -189,15 +191,15 @@ class Engine:
             chain = await self.look(chain, deadline)
         now_ms = chain.instant(self._clock.now_ms())
         if pending and refusal(chain.readings(now_ms), cost, now_ms) is not None:
-            await self.refuse(chain, pending, UNKNOWN, now_ms, Knowledge.SHOWN, deadline)
+            await self.refuse(chain, pending, UNKNOWN, now_ms, Freshness.SHOWN, deadline)
         if charge.error is not None:
             raise charge.error
 
-    async def grant_nothing(self, chain: Chain, deadline: Deadline) -> Grant:
+    async def grant_nothing(self, chain: ChargePath, deadline: Deadline) -> Grant:
         """Return a grant of no cost as of now, of buckets that are moved to their limits if these have changed."""
         now_ms = chain.instant(self._clock.now_ms())
         await self.store_limits(chain, now_ms, deadline)
-        images = tuple([seen.image for _, seen in chain.homes])
+        images = tuple([seen.image for _, seen in chain.primary_shards])
         return new_grant((chain, NOTHING, images, now_ms, NOTHING, None, None, None))
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
@@ -208,7 +210,7 @@ class Engine:
             if self._lines.occupied:
                 self._lines.stir(grant.chain.roots)
 
-    async def settle_parts(self, chain: Chain, parts: Sequence[SettlementPart], deadline: Deadline) -> None:
+    async def settle_parts(self, chain: ChargePath, parts: Sequence[SettlementPart], deadline: Deadline) -> None:
         """Settle parts of charges of a chain, by writes that nothing can refuse."""
         await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
 
@@ -216,7 +218,7 @@ class Engine:
         """Return what runs ``work`` to its end, also if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
-    async def look(self, chain: Chain, deadline: Deadline, marks: Sequence[Write] = ()) -> Chain:
+    async def look(self, chain: ChargePath, deadline: Deadline, marks: Sequence[Write] = ()) -> ChargePath:
         """Read the buckets of the chain; of those that get ``marks`` the writes say what there is."""
         marked = await commit_marks(self._backend, chain, marks, deadline) if marks else ()
         if chain.sharded:
@@ -245,7 +247,7 @@ class Engine:
         return not charge.decided
 
     async def _charge_batch(
-        self, coalescer: WriteCoalescer[Grant], chain: Chain, leader: PendingCharge[Grant], now_ms: int
+        self, coalescer: WriteCoalescer[Grant], chain: ChargePath, leader: PendingCharge[Grant], now_ms: int
     ) -> None:
         """Decide the leader and all who wait, and give back what was granted to those who have left meanwhile."""
         if leader.decided:  # its caller has left before this began
@@ -256,10 +258,15 @@ class Engine:
         failure: Exception | None = None
         try:
             await self.charge(chain, batch, now_ms, leader.deadline)
+            with coalescer.lock:
+                is_alone = len(batch) == 1 and leader.signal is None and not (coalescer.waiting or leader.abandoned)
+                if is_alone and leader.grant is not None:  # as nearly always: no other caller waits for the outcome
+                    leader.decided = True
+                    coalescer.end()
         except Exception as error:
             failure = error
         finally:
-            orphaned = coalescer.decide(batch, failure)
+            orphaned = [] if leader.decided else coalescer.decide(batch, failure)
         if orphaned:
             await self._return_orphaned(orphaned, leader.deadline)
 
@@ -270,7 +277,7 @@ class Engine:
             try:
                 await self.settle(grant, {name: -amount for name, amount in grant.cost.items()}, deadline)
             except ZAELimiterError as error:
-                level, kind = grant.chain.homes[0].level, type(error).__name__
+                level, kind = grant.chain.primary_shards[0].level, type(error).__name__
                 whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_error_type": kind}
                 lost = {name: -amount // MILLI for name, amount in grant.cost.items() if amount}
                 message = "tokens of a cancelled call could not be returned: %s"
@@ -280,27 +287,27 @@ class Engine:
 
     _draft = staticmethod(draft)
 
-    async def charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
+    async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
-        for level, seen in chain.homes:  # as `Chain.instant`
+        for level, seen in chain.primary_shards:  # as `ChargePath.instant`
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
                 now_ms = seen.seen_ms
-        knowledge, lost = Knowledge.REMEMBERED, 0
+        knowledge, lost = Freshness.REMEMBERED, 0
         while pending:
             try:
                 chosen = self._draft(chain, pending, now_ms, knowledge)
-                if isinstance(chosen, Draft) and knowledge is Knowledge.LOST_RACE:
+                if isinstance(chosen, CommitPlan) and knowledge is Freshness.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
                     chosen = self._draft(chain, pending, now_ms, knowledge)
-            except Outdated:
+            except StalePath:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
-                now_ms, knowledge = chain.instant(self._clock.now_ms()), Knowledge.REMEMBERED
+                now_ms, knowledge = chain.instant(self._clock.now_ms()), Freshness.REMEMBERED
                 continue
-            if not isinstance(chosen, Draft):
+            if not isinstance(chosen, CommitPlan):
                 if await self.refuse(chain, pending, chosen, now_ms, knowledge, deadline):
                     return
-                lost = count_loss(lost, chain.homes[0].level.key.pk) if knowledge is Knowledge.SHOWN else lost
-                chain, knowledge = await self.look(chain, deadline), Knowledge.SHOWN
+                lost = count_loss(lost, chain.primary_shards[0].level.key.pk) if knowledge is Freshness.SHOWN else lost
+                chain, knowledge = await self.look(chain, deadline), Freshness.SHOWN
                 now_ms = min(now_ms, chain.instant(self._clock.now_ms()))  # the clock may have been set back
                 continue
             outcome: Committed | Conflict = Committed(())
@@ -308,18 +315,19 @@ class Engine:
                 writes = [part.write for part in chosen.parts]
                 for part in chosen.parts:
                     writes += self._announcer.with_events(part) if part.alerts else part.accruals
-                outcome = await self._store.commit(writes, timeout=deadline.left())
+                left = deadline.ends - deadline.now()  # as `Deadline.left`, without a call
+                outcome = await self._store.commit(writes, timeout=left if left > 0 else deadline.left())
             elif chosen.parts:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
-                lost, knowledge = count_loss(lost, chain.homes[0].level.key.pk), Knowledge.LOST_RACE
+                lost, knowledge = count_loss(lost, chain.primary_shards[0].level.key.pk), Freshness.LOST_RACE
                 await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
             for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
-            lost, knowledge = 0, Knowledge.REMEMBERED if chain.sharded else Knowledge.SHOWN
+            lost, knowledge = 0, Freshness.REMEMBERED if chain.sharded else Freshness.SHOWN
 
     async def _back_off(self, lost: int, deadline: Deadline) -> None:
         """Wait for a moment by chance, longer with every race that was lost.
@@ -332,7 +340,7 @@ class Engine:
         await self.pause(min(random() * most_ms / MILLI, deadline.left()))
 
     async def _commit_apart(
-        self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline, lost: int
+        self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline, lost: int
     ) -> Committed | Conflict:
         """Apply a draft of several writes where one commit of them costs more; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
@@ -341,28 +349,29 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
         """Keep the images after a commit, and give those their grants who were served by it.
 
         Return the parts that have crossed thresholds.
         """
-        charges, cost, parts, wide = chosen
+        charges, cost, parts, uses_other_shards = chosen
         crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
-            if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
-                bucket.inspect(level.key, image)
-            seen.show(image, now_ms)
+            if outcome.undisturbed and not level.slot_limits:  # it comes from an image that was inspected
+                seen.show(image, now_ms)
+            else:
+                part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or level.slot_limits:
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.alerts:
                 crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
-        apart = wide or chain.slot_names
+        apart = uses_other_shards or chain.slot_names
         grant = new_grant((chain, cost, images, now_ms, NOTHING, tuple(parts) if apart else None, None, None))
         if len(charges) == 1:
             charges[0].grant = grant
@@ -371,7 +380,7 @@ class Engine:
         return crossing
 
     async def _learn_loss(
-        self, chain: Chain, conflict: Conflict, chosen: Draft, now_ms: int, lost: int, deadline: Deadline
+        self, chain: ChargePath, conflict: Conflict, chosen: CommitPlan, now_ms: int, lost: int, deadline: Deadline
     ) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment. Back off from slots.
 
@@ -389,14 +398,14 @@ class Engine:
             await self._back_off(lost, deadline)
 
     async def _follow(
-        self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
-    ) -> tuple[Chain, list[PendingCharge[Grant]]]:
+        self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
+    ) -> tuple[ChargePath, list[PendingCharge[Grant]]]:
         """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error.
 
-        Raise `Outdated` for a part of a chain, which has to be resolved as a whole.
+        Raise `StalePath` for a part of a chain, which has to be resolved as a whole.
         """
         if chain.whole is not None:
-            raise Outdated
+            raise StalePath
         newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
             return chain, pending
@@ -414,11 +423,11 @@ class Engine:
 
     async def refuse(
         self,
-        chain: Chain,
+        chain: ChargePath,
         pending: list[PendingCharge[Grant]],
         lack: Lack,
         now_ms: int,
-        knowledge: Knowledge,
+        knowledge: Freshness,
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
@@ -449,30 +458,30 @@ class Engine:
                 await self.store_limits(chain, now_ms, deadline)
         return True
 
-    async def store_limits(self, chain: Chain, now_ms: int, deadline: Deadline) -> None:
+    async def store_limits(self, chain: ChargePath, now_ms: int, deadline: Deadline) -> None:
         """Move buckets to changed limits even when nothing is granted, which tells other processes of the change."""
         for level, seen in chain.shards():
             image = seen.image
             if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
                 continue
-            change = reshaping.migrate(level, image, NOTHING, now_ms)
+            change = migration.migrate(level, image, NOTHING, now_ms)
             assert isinstance(change, Change)  # nothing always fits
             moved = ledger.with_usage(level, image, charging.write_of(change, level.key, image), now_ms)
             outcome = await self._backend.commit_changes([moved], deadline)
             shown = {level.key: outcome.images[0]} if isinstance(outcome, Committed) else outcome.images
             chain.show(shown, now_ms)
 
-    async def _spread_load(self, chain: Chain, chosen: Draft, now_ms: int, deadline: Deadline) -> Chain:
-        """Split the shards that are written too often, and choose the homes for the next time."""
+    async def _spread_load(self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline) -> ChargePath:
+        """Split the shards that are written too often, and choose the primary_shards for the next time."""
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
             cost = chosen.charges[0].cost if chosen.charges else chosen.cost
             await split_busy_shards(self._backend, chain, cost, now_ms, deadline)
         if not chain.sharded:
             return chain
-        if chosen.wide:
-            homes = [part.shard for part in chosen.parts]
+        if chosen.uses_other_shards:
+            primary_shards = [part.shard for part in chosen.parts]
         else:
             with contextlib.suppress(RateLimiterUnavailable):
                 chain = await self.look(chain, deadline) if is_time_to_look(chain, now_ms) else chain
-            homes = [choose_home(level, now_ms) for level in chain.levels]
-        return self._chains.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
+            primary_shards = [choose_home(level, now_ms) for level in chain.levels]
+        return self._chains.change_homes(chain, primary_shards) if len(primary_shards) == len(chain.levels) else chain

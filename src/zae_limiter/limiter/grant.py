@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..records.algebra import Image
-    from ..records.level import Level
-    from .chain import Chain, LevelShard
-    from .planning import Part
+    from ..records.level import BucketLimits
+    from .chain import BucketShard, ChargePath
+    from .planning import ShardCharge
 
 
 NOTHING: dict[str, int] = {}
@@ -36,24 +36,24 @@ class TakenTokens(Protocol):
     def undo(self) -> None:
         """Put the tokens back."""
 
-    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+    def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it, in millitokens."""
 
 
 class Grant(NamedTuple):
     """Tokens taken: from which chain, and its buckets right after it as of ``now_ms``."""
 
-    chain: Chain
+    chain: ChargePath
     cost: Mapping[str, int]
     images: Sequence[Image | None]
     now_ms: int
     later: Mapping[str, int]
     """Tokens that others may have taken on top before the images were seen."""
-    parts: tuple[Part, ...] | None
+    parts: tuple[ShardCharge, ...] | None
     """The tokens taken from each shard, if not all were taken from the home shards or buckets have credits."""
     settled: Mapping[str, int] | None = None
     """What was settled of it before, part of ``cost``: then its place among other charges is not known any more."""
-    held: tuple[TakenTokens | None, ...] | None = None
+    prefetched: tuple[TakenTokens | None, ...] | None = None
     """What was taken of each level from tokens that this process held; then ``images`` are those of the others."""
 
     @property
@@ -62,20 +62,22 @@ class Grant(NamedTuple):
         return any(not slot.ended for part in self.parts or () for slot in part.slots)
 
     @property
-    def is_held(self) -> bool:
+    def is_prefetched(self) -> bool:
         """Whether all of it was taken from tokens that this process held."""
-        return self.held is not None and not self.images
+        return self.prefetched is not None and not self.images
 
     @property
     def is_settled(self) -> bool:
         """Whether no correction of it waits for the next write."""
-        return all(taken is None or taken.is_settled for taken in self.held or ())
+        return all(taken is None or taken.is_settled for taken in self.prefetched or ())
 
-    def portions(self) -> Iterator[tuple[LevelShard, Mapping[str, int], Image | None, Part | None]]:
+    def portions(self) -> Iterator[tuple[BucketShard, Mapping[str, int], Image | None, ShardCharge | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
-        taken: list[tuple[LevelShard, Mapping[str, int], Part | None]]
-        held = self.held or [None] * len(self.chain.homes)
-        taken = [(home, self.cost, None) for home, mine in zip(self.chain.homes, held, strict=True) if mine is None]
+        taken: list[tuple[BucketShard, Mapping[str, int], ShardCharge | None]]
+        held = self.prefetched or [None] * len(self.chain.primary_shards)
+        taken = [
+            (home, self.cost, None) for home, mine in zip(self.chain.primary_shards, held, strict=True) if mine is None
+        ]
         if self.parts is not None:
             taken = [(part.shard, part.cost, part) for part in self.parts]
         for (shard, cost, part), image in zip(taken, self.images, strict=True):
@@ -86,9 +88,11 @@ class Grant(NamedTuple):
         if not self.chain.joined:
             yield self
             return
-        shards: Sequence[LevelShard] = self.chain.homes if self.parts is None else [part.shard for part in self.parts]
+        shards: Sequence[BucketShard] = (
+            self.chain.primary_shards if self.parts is None else [part.shard for part in self.parts]
+        )
         for chain in self.chain.joined:
-            level = chain.homes[0].level
+            level = chain.primary_shards[0].level
             places = [place for place, shard in enumerate(shards) if shard.level.resource == level.resource]
             cost, later = (self.chain.cost_at(level, amounts) for amounts in (self.cost, self.later))
             images = tuple([self.images[place] for place in places])
@@ -97,8 +101,8 @@ class Grant(NamedTuple):
 
 
 GrantFields: TypeAlias = (
-    "tuple[Chain, Mapping[str, int], Sequence[Image | None], int, Mapping[str, int], tuple[Part, ...] | None, "
-    "Mapping[str, int] | None, tuple[TakenTokens | None, ...] | None]"
+    "tuple[ChargePath, Mapping[str, int], Sequence[Image | None], int, Mapping[str, int], "
+    "tuple[ShardCharge, ...] | None, Mapping[str, int] | None, tuple[TakenTokens | None, ...] | None]"
 )
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
@@ -125,7 +129,7 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
     if found is not None:
         return tuple(sorted(found))
     chain, asked, _, _, _, parts, _, _ = granted
-    if not any(home.level.may_overdraw for home in chain.homes):
+    if not any(home.level.may_overdraw for home in chain.primary_shards):
         return ()
     found = set()
     credit = {} if parts is None else read_credits(new_grant(granted))
@@ -141,11 +145,11 @@ def find_overdrawn(granted: GrantFields) -> tuple[str, ...]:
 
 def _overdrawn_at_homes(granted: GrantFields) -> set[str] | None:
     """Return what `find_overdrawn` does, by the images alone; None if these do not say it all."""
-    chain, asked, images, now_ms, later, parts, _, held = granted
-    if later or parts is not None or held is not None or chain.sharded:
+    chain, asked, images, now_ms, later, parts, _, prefetched = granted
+    if later or parts is not None or prefetched is not None or chain.sharded:
         return None
     found = set()
-    for (level, seen), image in zip(chain.homes, images, strict=True):
+    for (level, seen), image in zip(chain.primary_shards, images, strict=True):
         if level.token_limits.soft:
             frame = None if image is None else seen.limits(level, image, now_ms)
             if image is None or frame is None:
@@ -156,14 +160,14 @@ def _overdrawn_at_homes(granted: GrantFields) -> set[str] | None:
     return found
 
 
-def read_left(granted: GrantFields) -> list[tuple[Level, Limit, int]]:
+def read_left(granted: GrantFields) -> list[tuple[BucketLimits, Limit, int]]:
     """Return what a grant has left of every limit of every level, in whole tokens."""
-    chain, _, images, now_ms, later, parts, _, held_here = granted
-    found: list[tuple[Level, Limit, int]] = []
-    if held_here is None:
-        held_here = (None,) * len(chain.levels)
+    chain, _, images, now_ms, later, parts, _, prefetched = granted
+    found: list[tuple[BucketLimits, Limit, int]] = []
+    if prefetched is None:
+        prefetched = (None,) * len(chain.levels)
     seen_images = iter(images)
-    for shards, mine in zip(chain.levels, held_here, strict=True):
+    for shards, mine in zip(chain.levels, prefetched, strict=True):
         level, seen = shards.home
         if mine is not None:
             found += [(level, limit, milli // MILLI) for limit, milli in mine.read_left(level, now_ms)]

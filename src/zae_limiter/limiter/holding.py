@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.change import Change
 from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
 from ..core.slots import SlotOwner
@@ -23,14 +24,14 @@ from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
-from ..records.algebra import Committed, Write
-from ..records.charging import is_expiring
+from ..records.algebra import Committed
+from ..records.charging import is_expiring, write_of
 from ..records.level import SHARDS
-from ..records.slots import find_taken, renew_slots
+from ..records.slots import renew_slots
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.housekeeper import HOUSEKEEPER
 from ..runtime.retries import tries
-from .chain import LevelShard
+from .chain import BucketShard
 from .options import CANCEL
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class SlotHolder:
 class HeldRecord:
     """The slots that are held in one record, each with the lease that holds it; and when they are renewed next."""
 
-    shard: LevelShard
+    shard: BucketShard
     due_ms: int
     slots: dict[TakenSlot, weakref.ref[SlotHolder]] = field(default_factory=dict)
 
@@ -177,9 +178,9 @@ class Holdings:
         """Renew the slots that a grant has taken for a lease, until they are let go."""
         found = [(part, image) for _, _, image, part in grant.portions() if part is not None and part.slots]
         for part, image in found:
-            taken = find_taken(image, grant.now_ms)
+            table = part.shard.seen.slots_of(image)
             for slot in part.slots:
-                slot.in_flight = len(taken.get(slot.limit_name, ()))
+                slot.in_flight = table.of(slot.limit_name).count(grant.now_ms)
             due_ms = grant.now_ms + min(slot.ttl_ms for slot in part.slots) // _RENEWALS
             holder.slots += part.slots
             self._add(part.shard, dict.fromkeys(part.slots, weakref.ref(holder)), due_ms)
@@ -205,7 +206,7 @@ class Holdings:
         for scope in {None, *(scope for record in self._find_records(None) for scope in record.callers())}:
             HOUSEKEEPER.cancel(Renewal(self, scope))
 
-    def _add(self, shard: LevelShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
+    def _add(self, shard: BucketShard, slots: dict[TakenSlot, weakref.ref[SlotHolder]], due_ms: int) -> None:
         with self._lock:
             record = self._records.setdefault(shard.level.key, HeldRecord(shard, due_ms))
             if shard.level.shard_count <= record.shard.level.shard_count:
@@ -334,7 +335,8 @@ class Holdings:
                     return
             else:
                 image = outcome.images.get(change.write.key)
-            record.shard.show(image, now_ms)
+            is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
+            record.shard.show(image, now_ms, change.write if is_ours_alone else None)
 
     async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
         """Read a record."""
@@ -343,12 +345,12 @@ class Holdings:
         return image
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
-        level, (guards, put, add, *_) = record.shard.level, renew_slots(image, slots, now_ms)
+        (level, seen), change = record.shard, Change()
+        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
         if level.partition_writes:
-            pressure.count(level, image, now_ms, put, add)
-        expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
-        write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
-        return ledger.with_usage(level, image, write, now_ms)
+            pressure.count(level, image, now_ms, change.put, change.add)
+        change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None
+        return ledger.with_usage(level, image, write_of(change, level.key, image), now_ms)
 
     def _follow_split(self, record: HeldRecord, image: Image) -> None:
         """Go on with the slots that are still in a shard that was split; the others move to the record they are in."""
@@ -361,8 +363,8 @@ class Holdings:
                 for slot in moved:
                     del record.slots[slot]
                 if moved:
-                    self._add(LevelShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
-            record.shard = LevelShard(level.at(level.shard, count), seen)
+                    self._add(BucketShard(sibling, self._backend.last_seen.of(sibling.key)), moved, due_ms=0)
+            record.shard = BucketShard(level.at(level.shard, count), seen)
             self._forget_empty(record)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:

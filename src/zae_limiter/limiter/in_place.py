@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..records.algebra import Image
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..repository.backend import Backend
     from ..repository.outlook import Reserving
     from ..stores.port import UpdatesInPlace
     from .announcing import Announcer
-    from .chain import Chain, LevelShard
-    from .chains import Chains, Name
+    from .chain import BucketShard, ChargePath
+    from .chains import ChargePaths, Name
     from .grant import GrantFields
     from .options import AcquireOptions
     from .waiting import Lines
@@ -40,7 +40,7 @@ class InPlace:
     """Charges and settles leases in a store inside the process."""
 
     def __init__(
-        self, store: UpdatesInPlace, backend: Backend, chains: Chains, lines: Lines, announcer: Announcer
+        self, store: UpdatesInPlace, backend: Backend, chains: ChargePaths, lines: Lines, announcer: Announcer
     ) -> None:
         self._store = store
         self._lock = store.lock
@@ -70,7 +70,7 @@ class InPlace:
         now_ms, name = self._clock.now_ms(), (entity_id, resource, options.given)
         try:
             plan = self._plans.get(name)
-        except TypeError:  # not hashable: no name, as `Chains.resolve` will say
+        except TypeError:  # not hashable: no name, as `ChargePaths.resolve` will say
             return None
         if plan is None or not plan.since_ms <= now_ms <= plan.until_ms or plan.generation != self._cache.generation:
             return self._take_afresh(lease, name, cost, options, now_ms)
@@ -156,7 +156,7 @@ class InPlace:
             self._log_overdrafts(plan, [image or {} for image in granted[2]], cost, granted[3])
         return granted
 
-    def _take_seen(self, chain: Chain, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
+    def _take_seen(self, chain: ChargePath, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
         """Take ``cost`` after a look at every bucket, under the lock; None if it needs more than that.
 
         The clock may have stepped back since a bucket was last seen: then it is decided as of that instant.
@@ -180,20 +180,29 @@ class InPlace:
             images[level.key.pk], full_ms = _make_bucket(level, cost, now_ms)
             self._store.insert_bucket(level.key, images[level.key.pk], now_ms, full_ms)
             seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return chain, cost, [images[level.key.pk] for level, _ in chain.homes], now_ms, NOTHING, None, None, None
+        return (
+            chain,
+            cost,
+            [images[level.key.pk] for level, _ in chain.primary_shards],
+            now_ms,
+            NOTHING,
+            None,
+            None,
+            None,
+        )
 
     # Looking.
 
     def _look_at_all(
-        self, chain: Chain, asked_ms: int
-    ) -> tuple[tuple[PlannedBucket, ...] | None, list[LevelShard], int]:
+        self, chain: ChargePath, asked_ms: int
+    ) -> tuple[tuple[PlannedBucket, ...] | None, list[BucketShard], int]:
         """Look at all buckets of a chain, under the lock, as of now or as of the instant at which one was seen later.
 
         Return those that can be charged in place, None if one cannot; those that do not exist; and the instant.
         """
-        missing: list[LevelShard] = []
+        missing: list[BucketShard] = []
         now_ms = asked_ms
-        for home in chain.homes:
+        for home in chain.primary_shards:
             level, seen = home
             image = None if level.shard_count > 1 else self._store.find_bucket(level.key, asked_ms)
             if image is None:
@@ -204,7 +213,7 @@ class InPlace:
                 seen.show(inspect(level.key, image), asked_ms)
             now_ms = max(now_ms, seen.seen_ms)
         there: list[PlannedBucket] = []
-        for home in chain.homes:
+        for home in chain.primary_shards:
             if home.level.shard_count > 1:
                 return None, [], now_ms
             planned = None if home.seen.image is None else PlannedBucket.look(home, home.seen.image, now_ms)
@@ -291,7 +300,7 @@ class InPlace:
         return True
 
 
-def _fits_new(level: Level, cost: Mapping[str, int]) -> bool:
+def _fits_new(level: BucketLimits, cost: Mapping[str, int]) -> bool:
     """Return whether a new bucket holds a cost, and can be made of its numbers alone."""
     entries = level.token_limits
     for name, need in cost.items():
@@ -301,7 +310,7 @@ def _fits_new(level: Level, cost: Mapping[str, int]) -> bool:
     return not entries.watched and not entries.first_use
 
 
-def _make_bucket(level: Level, cost: Mapping[str, int], now_ms: int) -> tuple[Image, int]:
+def _make_bucket(level: BucketLimits, cost: Mapping[str, int], now_ms: int) -> tuple[Image, int]:
     """Return a new bucket from which ``cost`` was taken, and when it is full."""
     entries, full_ms = level.token_limits, now_ms
     cost = {name: need for name, need in cost.items() if name in entries}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..core.limit import Limit
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from .holding import SlotHolder
     from .lease_port import LeasePort
     from .options import AcquireOptions
@@ -83,7 +83,7 @@ class LeaseView:
             found.append(LimitStatus(*whose, limit, left, need, False, 0.0, instant_ms=now_ms, credit=lent))
         return tuple(found)
 
-    def left(self) -> list[tuple[Level, Limit, int]]:
+    def left(self) -> list[tuple[BucketLimits, Limit, int]]:
         """Return what was left of every limit of every level right after this acquire, in whole tokens."""
         return [] if self._granted is None else read_left(self._granted)
 
@@ -123,7 +123,7 @@ class LeaseView:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits of the entity itself that were charged."""
-        return () if self._grant is None else self._grant.chain.homes[0].level.limits
+        return () if self._grant is None else self._grant.chain.primary_shards[0].level.limits
 
     @property
     def is_open(self) -> bool:

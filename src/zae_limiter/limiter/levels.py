@@ -9,7 +9,7 @@ from ..core.config import CUSTOM
 from ..core.errors import ResourceDisabled, ValidationError
 from ..core.values import Access
 from ..records import ledger
-from ..records.level import Level, slot_limits_for, token_limits_for
+from ..records.level import BucketLimits, slot_limits_for, token_limits_for
 from ..stores.bounded import BoundedMap
 from .chain import Override
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..repository.backend import Backend
     from ..repository.resolving import Policy
-    from .chain import LevelShards
+    from .chain import BucketShards
 
 _NO_OVERRIDE = Override()
 
@@ -30,12 +30,10 @@ class Levels:
     def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
         self._backend = backend
         self._ttl_multiplier = ttl_multiplier
-        self._templates: BoundedMap[str, tuple[Resolved, Level]] = BoundedMap(backend.max_cached_keys)
+        self._templates: BoundedMap[str, tuple[Resolved, BucketLimits]] = BoundedMap(backend.max_cached_keys)
         """By resource: a level under limits that many entities share, to make theirs from."""
-
-    def knows(self, resource: str) -> bool:
-        """Return whether a level of a resource was made that entities share: then its name is valid."""
-        return self._templates.get(resource) is not None
+        self.known = self._templates.get
+        """Return the template of a resource, whose name is valid then; None if there is none."""
 
     def forget(self) -> None:
         """Forget all levels."""
@@ -43,7 +41,7 @@ class Levels:
 
     def make(
         self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
-    ) -> Level | None:
+    ) -> BucketLimits | None:
         """Return the level of an entity, None if it has no limits. Raise `ResourceDisabled` if it is switched off."""
         _, entity_id, resource = whose
         plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
@@ -59,7 +57,7 @@ class Levels:
             return None
         bypassed, version = access is not None and access[0] is Access.BYPASSED, max(version, least_version)
         able = self._backend.store.capabilities
-        level = Level(
+        level = BucketLimits(
             key,
             *whose,
             limits,
@@ -99,7 +97,7 @@ class Levels:
         return lifetime_ms and max(lifetime_ms, kept_ms)
 
 
-def apply_schedules(level: Level, now_ms: int) -> Level:
+def apply_schedules(level: BucketLimits, now_ms: int) -> BucketLimits:
     """Return the level with the limits that its schedules put in force at an instant."""
     from ..core.borders import find_interval, find_scheduled
 
@@ -113,7 +111,7 @@ def apply_schedules(level: Level, now_ms: int) -> Level:
     )
 
 
-def check_priority(given: Override | None, levels: list[LevelShards]) -> None:
+def check_priority(given: Override | None, levels: list[BucketShards]) -> None:
     """Raise `ValidationError` for a priority that no limit has a floor for."""
     if given is None or given.priority is None:
         return

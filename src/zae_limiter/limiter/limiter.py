@@ -18,7 +18,7 @@ from .amounts import check_amounts
 from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
-from .chains import Chains
+from .chains import ChargePaths
 from .charger import Charger
 from .engine import Engine
 from .holding import Holdings
@@ -106,7 +106,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
         self._options = OptionChecks(self._backend, on_unavailable, self._timeout, atomic, on_lost)
-        self._chains = Chains(self._backend, multiplier)
+        self._chains = ChargePaths(self._backend, multiplier)
         self._observers = Observers(self._backend)
         self._announcer = Announcer(self._backend, self._observers, on_alert)
         self._lines = Lines(self._backend, self._observers.now)

@@ -14,11 +14,11 @@ from ..core.change import Change
 from ..core.credits import sum_up, take_last
 from ..core.production import MILLI
 from ..core.tokens import SOFT
-from ..records import bucket, charging, reshaping
+from ..records import bucket, charging, migration
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import Taker, note_taken, taken_slots
+from ..records.slots import NO_PREFERENCE, Taker, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..records.algebra import Image, Write
     from ..records.charging import Contention, Refusal
     from ..records.slots import TakenSlot
-    from .chain import Chain, LevelShard, LevelShards
+    from .chain import BucketShard, BucketShards, ChargePath
 
 
 def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:
@@ -40,13 +40,13 @@ def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:
     return Taker(cost, holder or "", getrandbits(32), os.urandom(4).hex(), order=monotonic_ns())
 
 
-class Part(NamedTuple):
+class ShardCharge(NamedTuple):
     """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books.
 
     ``alerts`` are the thresholds that it crosses.
     """
 
-    shard: LevelShard
+    shard: BucketShard
     cost: Mapping[str, int]
     write: Write
     accruals: tuple[Write, ...]
@@ -69,7 +69,7 @@ class Part(NamedTuple):
         credit = sum_up(self.lots)
         return {name: amount - credit.get(name, 0) for name, amount in self.cost.items()}
 
-    def divide(self, cost: Mapping[str, int]) -> tuple[Part, Part]:
+    def divide(self, cost: Mapping[str, int]) -> tuple[ShardCharge, ShardCharge]:
         """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
         rest, last = take_last(self.lots, cost)
         later = add_up([self.lots_later, sum_up(last)])
@@ -87,12 +87,12 @@ class Part(NamedTuple):
                 found.append(slot)
         return tuple(reversed(found))
 
-    def give_back(self, amounts: Mapping[str, int]) -> Part:
+    def give_back(self, amounts: Mapping[str, int]) -> ShardCharge:
         """Return the part after giving ``amounts`` back, to credits first."""
         return self._replace(lots=take_last(self.lots, amounts)[0])
 
 
-class Outdated(Exception):
+class StalePath(Exception):
     """A bucket of the chain was charged under newer config, or has been split: the chain has to be resolved anew."""
 
 
@@ -105,9 +105,9 @@ def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return amounts
 
 
-def plan_across_shards(chain: Chain, taker: Taker, now_ms: int) -> list[Part] | None:
+def plan_across_shards(chain: ChargePath, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
     """Take a cost from whatever shards can give it; return None where all of them together cannot."""
-    parts: list[Part] = []
+    parts: list[ShardCharge] = []
     for level in chain.levels:
         here = taker._replace(cost=chain.cost_at(level.home.level, taker.cost))
         found = _take_from_one(level, here, now_ms)
@@ -121,7 +121,7 @@ def plan_across_shards(chain: Chain, taker: Taker, now_ms: int) -> list[Part] | 
     return parts
 
 
-def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
+def plan_again(part: ShardCharge, image: Image | None, now_ms: int) -> ShardCharge | None:
     """Plan a part anew for the image that it has just met.
 
     Return None where it does not fit, the limits or shards are others now, or there is no bucket any more.
@@ -133,11 +133,11 @@ def plan_again(part: Part, image: Image | None, now_ms: int) -> Part | None:
     contention = charging.Contention(names, now_ms, 1)
     spends_credits = level.shard_count == 1 or bool(part.lots)
     planned = plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
-    return planned if isinstance(planned, Part) else None
+    return planned if isinstance(planned, ShardCharge) else None
 
 
 def plan_part(
-    shard: LevelShard,
+    shard: BucketShard,
     image: Image | None,
     cost: Mapping[str, int],
     now_ms: int,
@@ -145,11 +145,11 @@ def plan_part(
     grants: int = 1,
     spends_credits: bool = True,
     takers: tuple[Taker, ...] = (),
-) -> Part | Refusal:
+) -> ShardCharge | Refusal:
     """Take ``cost`` from one shard, last seen as ``image``; return what it lacks (nothing if that is not known).
 
     What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``takers``.
-    Raise `Outdated` if it was charged under newer config.
+    Raise `StalePath` if it was charged under newer config.
     """
     level, seen = shard
     takers = _prefer(takers, shard, now_ms) if takers else ()
@@ -161,41 +161,40 @@ def plan_part(
     elif frame is not None and now_ms <= frame.until_ms and (not frame.idle or frame.idle.isdisjoint(cost)):
         change = charging.charge(level, image, frame, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
-        raise Outdated
+        raise StalePath
     else:
-        change = reshaping.migrate(level, image, cost, now_ms, grants, spends_credits)
+        change = migration.migrate(level, image, cost, now_ms, grants, spends_credits)
     if not isinstance(change, Change):
         return change
-    if takers and image is not None and not note_taken(level, image, change, takers, now_ms, grants):
-        return []
+    if takers and image is not None:
+        table = seen.slots_of(image)
+        if not note_taken(level, image, table, change, takers, now_ms, grants):
+            return []
     alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
     write = charging.write_of(change, level.key, image)
-    accruals: tuple[Write, ...] = ()
-    if image is None:
-        slots = taken_slots(level, write.put) if takers else ()
-        return Part(shard, cost, write, (), grants, alerts=alerts, slots=slots, takers=takers)
-    if now_ms >= image.get(HOUR_END, 0) or write.remove:
-        write, accruals = with_usage(level, image, write, now_ms)
-    lots = spent_lots(write.add) if CREDITS in image else ()
     slots = taken_slots(level, write.put) if takers else ()
-    return Part(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
+    accruals: tuple[Write, ...] = ()
+    if image is not None and (now_ms >= image.get(HOUR_END, 0) or write.remove):
+        write, accruals = with_usage(level, image, write, now_ms)
+    lots = spent_lots(write.add) if image is not None and CREDITS in image else ()
+    return ShardCharge(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
 
 
-def _prefer(takers: tuple[Taker, ...], shard: LevelShard, now_ms: int) -> tuple[Taker, ...]:
+def _prefer(takers: tuple[Taker, ...], shard: BucketShard, now_ms: int) -> tuple[Taker, ...]:
     """Return takers with the slots of a shard that they take before others."""
-    preferred = shard.seen.preferred_slots(now_ms, shard.level.shard)
-    return tuple([taker._replace(preferred=preferred) for taker in takers]) if preferred else takers
+    preferred = shard.seen.preferred_slots(now_ms)
+    return takers if preferred is NO_PREFERENCE else tuple([taker._replace(preferred=preferred) for taker in takers])
 
 
-def _plan_seen(shard: LevelShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> Part | None:
+def _plan_seen(shard: BucketShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> ShardCharge | None:
     """Take what a taker costs from one shard as it was last seen; return None if it has too little."""
     contention, takers = shard.seen.contention(now_ms), (taker,) if shard.level.slot_limits else ()
     image = shard.seen.image
     planned = plan_part(shard, image, taker.cost, now_ms, contention, spends_credits=spends_credits, takers=takers)
-    return planned if isinstance(planned, Part) else None
+    return planned if isinstance(planned, ShardCharge) else None
 
 
-def _take_from_one(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
+def _take_from_one(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
     """Take it all from one shard: the home, else any, so that those who look for tokens do not meet."""
     part = _plan_seen(level.home, taker, now_ms)
     if part is None and len(level.shards) > 1:
@@ -208,7 +207,7 @@ def _take_from_one(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] 
     return None if part is None else [part]
 
 
-def _take_from_credits(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
+def _take_from_credits(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
     """Take it all from the shard that has the credits, if there are any."""
     for shard in level.shards:
         if _has_credits(shard):
@@ -217,11 +216,11 @@ def _take_from_credits(level: LevelShards, taker: Taker, now_ms: int) -> list[Pa
     return None
 
 
-def _has_credits(shard: LevelShard) -> bool:
+def _has_credits(shard: BucketShard) -> bool:
     return shard.seen.image is not None and CREDITS in shard.seen.image
 
 
-def _take_from_several(level: LevelShards, taker: Taker, now_ms: int) -> list[Part] | None:
+def _take_from_several(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
     """Take as much from each shard as it has, the fullest first and credits last, until nothing is missing.
 
     The shard with the credits comes first in what is returned: it gets back what is returned first. All of soft limits
@@ -234,7 +233,7 @@ def _take_from_several(level: LevelShards, taker: Taker, now_ms: int) -> list[Pa
     shards = _find_spare(level, named, now_ms)
     if any(all(spare[name] < 0 for _, spare in shards) for name in named if name not in missing):
         return None
-    parts: list[Part] = []
+    parts: list[ShardCharge] = []
     for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
         here = taker._replace(cost=taken if parts else taken | soft)
@@ -248,7 +247,7 @@ def _take_from_several(level: LevelShards, taker: Taker, now_ms: int) -> list[Pa
     return None
 
 
-def _find_spare(level: LevelShards, names: Mapping[str, int], now_ms: int) -> list[tuple[LevelShard, dict[str, int]]]:
+def _find_spare(level: BucketShards, names: Mapping[str, int], now_ms: int) -> list[tuple[BucketShard, dict[str, int]]]:
     """Return what each shard that exists can give of some limits, beside its share of what has to be left."""
     found = []
     for shard in level.shards:

@@ -23,11 +23,11 @@ from .options import check_override, warn_stored_limits
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..repository.repository import Repository
     from ..runtime.deadline import Deadline
-    from .chain import Chain, Override
-    from .chains import Chains
+    from .chain import ChargePath, Override
+    from .chains import ChargePaths
     from .engine import Engine
 
 
@@ -39,7 +39,7 @@ class QueryOperations(Operations):
     """Questions that take nothing."""
 
     repository: Repository
-    _chains: Chains
+    _chains: ChargePaths
     _engine: Engine
 
     async def available(
@@ -229,7 +229,9 @@ class QueryOperations(Operations):
         left = sum(each.available for each in entities)
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
 
-    async def _find_levels(self, entity_ids: Sequence[str], resource: str, deadline: Deadline) -> dict[str, Level]:
+    async def _find_levels(
+        self, entity_ids: Sequence[str], resource: str, deadline: Deadline
+    ) -> dict[str, BucketLimits]:
         """Return the level of each entity on a resource under the limits in force, of those that have stored limits."""
         found = {}
         for start in range(0, len(entity_ids), _READ_AHEAD):
@@ -238,7 +240,7 @@ class QueryOperations(Operations):
             for entity_id in several:
                 with contextlib.suppress(ValidationError, ResourceDisabled):
                     chain = await self._chains.find(entity_id, resource, None, deadline)
-                    found[entity_id] = chain.homes[0].level
+                    found[entity_id] = chain.primary_shards[0].level
         return found
 
     async def is_available(self, timeout: float = 1.0) -> bool:
@@ -253,7 +255,7 @@ class QueryOperations(Operations):
 
     async def _read_chain(
         self, entity_id: str, resource: str, limits: Sequence[Limit] | None, priority: str | None
-    ) -> tuple[Chain, int]:
+    ) -> tuple[ChargePath, int]:
         """Return the chain with its buckets read, and now."""
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
@@ -263,9 +265,9 @@ class QueryOperations(Operations):
 
     async def _read_chains(
         self, wanted: list[tuple[str, str]], given: Override | None, deadline: Deadline
-    ) -> dict[tuple[str, str], Chain | None]:
+    ) -> dict[tuple[str, str], ChargePath | None]:
         """Return chains with their buckets read, all that are not split in one call; None for one that is disabled."""
-        found: dict[tuple[str, str], Chain | None] = {}
+        found: dict[tuple[str, str], ChargePath | None] = {}
         await self._chains.read_ahead(wanted, given, deadline)
         for pair in wanted:
             try:
@@ -281,7 +283,7 @@ class QueryOperations(Operations):
         return found
 
     async def _check_chain(
-        self, entity_id: str, resource: str, chain: Chain | None, cost: Mapping[str, int], deadline: Deadline
+        self, entity_id: str, resource: str, chain: ChargePath | None, cost: Mapping[str, int], deadline: Deadline
     ) -> Availability:
         """Return what a chain that was read has for a cost."""
         from ..core.reports import Availability
@@ -293,13 +295,13 @@ class QueryOperations(Operations):
                 whole = chain.complete(cost)
                 now_ms = chain.instant_for(whole, now_ms)
                 told = tuple(statuses(chain.readings(now_ms), whole, now_ms))
-                bypassed = any(home.level.bypassed for home in chain.homes)
+                bypassed = any(home.level.bypassed for home in chain.primary_shards)
                 return Availability(entity_id, resource, now_ms, told, bypassed)
         except ResourceDisabled:  # since a moment ago
             pass
         return Availability(entity_id, resource, self._backend.clock.now_ms(), (), disabled=True)
 
-    async def _follow(self, chain: Chain, deadline: Deadline) -> tuple[Chain, int]:
+    async def _follow(self, chain: ChargePath, deadline: Deadline) -> tuple[ChargePath, int]:
         """Return a chain that was read under the config in force, with all of its shards, and now."""
         chain = await self._chains.follow(chain, deadline)
         if not all(level.complete for level in chain.levels):

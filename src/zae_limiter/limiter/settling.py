@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ..core.change import Change
 from ..core.credits import sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
-from ..records import bucket, charging, ledger, reshaping, settlement, usage
+from ..records import bucket, charging, ledger, migration, settlement, usage
 from ..records.algebra import Committed, Write, apply_write, compose
 from ..records.ledger import BucketChange
 from ..records.level import ANCHOR, HOUR_END, SHARDS, attribute
@@ -17,7 +17,7 @@ from ..records.slots import note_freed
 from ..records.watching import watch
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .chain import LevelShard
+from .chain import BucketShard
 from .planning import add_up
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ..core.alerts import Alert
     from ..core.credits import SpentLots
     from ..records.algebra import Image, Key
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..records.slots import TakenSlot
     from ..repository.backend import Backend
     from ..runtime.deadline import Deadline
     from .announcing import Announcer
-    from .chain import Chain
-    from .chains import Chains
+    from .chain import ChargePath
+    from .chains import ChargePaths
     from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
@@ -55,7 +55,7 @@ class SettlementPart(NamedTuple):
     a write that is undone: they are set back. ``slots`` are those that it frees.
     """
 
-    shard: LevelShard
+    shard: BucketShard
     delta: Mapping[str, int]
     charge: Charge
     changes: int = 1
@@ -93,8 +93,8 @@ class SettlementPart(NamedTuple):
         level, seen = self.shard
         count = level.shard_count
         sibling = level.at(level.shard + count, 2 * count)
-        other = LevelShard(sibling, backend.last_seen.of(sibling.key))
-        mine = LevelShard(level.at(level.shard, 2 * count), seen)
+        other = BucketShard(sibling, backend.last_seen.of(sibling.key))
+        mine = BucketShard(level.at(level.shard, 2 * count), seen)
         charges, credit = self.charge.split(), sum_up(self.lots)
         delta = add_up([self.delta, credit])  # credits stay with the old shard
         given = {name: amount - amount // 2 for name, amount in delta.items()}
@@ -118,7 +118,7 @@ class SettlementPart(NamedTuple):
         """Whether more was used than was taken."""
         return max(self.delta.values(), default=0) > 0
 
-    def settle(self, image: Image, now_ms: int, current: Level | None = None) -> SettlementWrite:
+    def settle(self, image: Image, now_ms: int, current: BucketLimits | None = None) -> SettlementWrite:
         """Plan the write that settles the part in its bucket, seen as ``image``.
 
         ``current`` is the level under the limits in force, if it is known. Debt counts as of now, so a bucket that was
@@ -131,7 +131,7 @@ class SettlementPart(NamedTuple):
         lots, unused = self.lots, self.unused
         change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            note_freed(level, image, change, self.slots, now_ms, self.changes)
+            note_freed(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
             if image.get(attr) == after:  # else another client has announced something since
@@ -139,9 +139,9 @@ class SettlementPart(NamedTuple):
                 change.put[attr] = before
         return SettlementWrite(charging.write_of(change, level.key, image), alerts)
 
-    def _settle_moved(self, image: Image, now_ms: int, current: Level) -> SettlementWrite:
+    def _settle_moved(self, image: Image, now_ms: int, current: BucketLimits) -> SettlementWrite:
         """Plan the write that moves the bucket to the limits in force and settles the part."""
-        change = reshaping.migrate(current, image, _NOTHING, now_ms)
+        change = migration.migrate(current, image, _NOTHING, now_ms)
         assert isinstance(change, Change)  # nothing always fits
         moving = charging.write_of(change, current.key, image)
         moved = apply_write(image, moving)
@@ -164,7 +164,7 @@ class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
     def __init__(
-        self, backend: Backend, chains: Chains, chain: Chain, deadline: Deadline, announcer: Announcer
+        self, backend: Backend, chains: ChargePaths, chain: ChargePath, deadline: Deadline, announcer: Announcer
     ) -> None:
         self._backend = backend
         self._chains = chains
@@ -235,10 +235,8 @@ class Settling:
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
-            level, seen = part.shard
-            if image is not None and not outcome.undisturbed:  # else it comes from one that was inspected
-                bucket.inspect(level.key, image)
-            seen.show(image, now_ms)
+            level = part.shard.level
+            part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
                 part.end_slots()
             if level.token_limits.soft or level.slot_limits:
@@ -279,7 +277,7 @@ class Settling:
             return
         charged = part.shard.level.at(0, 1)
         level = await self._find_level(charged) if max(delta.values()) > 0 else None
-        shard = LevelShard(charged, self._backend.last_seen.of(charged.key))
+        shard = BucketShard(charged, self._backend.last_seen.of(charged.key))
         alerts: tuple[Alert, ...] = ()
         for _ in tries(charged.key.pk):
             now_ms = self._backend.clock.now_ms()
@@ -303,12 +301,12 @@ class Settling:
                 await self._settle_together([part._replace(shard=shard)])
                 return
 
-    async def _find_levels(self, parts: Sequence[SettlementPart]) -> dict[Key, Level]:
+    async def _find_levels(self, parts: Sequence[SettlementPart]) -> dict[Key, BucketLimits]:
         """Return by record the level that it has under the limits in force, if these are stored."""
         chain = await self._find_chain()
         if chain is None or (chain.given is not None and chain.given.limits is not None):
             return {}  # limits that came with a call are in force for that call only
-        current = {home.level.entity_id: home.level for home in chain.homes}
+        current = {home.level.entity_id: home.level for home in chain.primary_shards}
         levels = {}
         for part in parts:
             level, image = current.get(part.shard.level.entity_id), part.shard.seen.image
@@ -318,21 +316,21 @@ class Settling:
                     levels[level.key] = level
         return levels
 
-    async def _find_level(self, charged: Level) -> Level | None:
+    async def _find_level(self, charged: BucketLimits) -> BucketLimits | None:
         """Return the level of an entity under the limits in force now, or None if it has none any more."""
         chain = await self._find_chain()
-        homes = () if chain is None else chain.homes
-        found = next((home.level for home in homes if home.level.entity_id == charged.entity_id), None)
+        primary_shards = () if chain is None else chain.primary_shards
+        found = next((home.level for home in primary_shards if home.level.entity_id == charged.entity_id), None)
         return None if found is None else found.at(0, 1)
 
-    async def _find_chain(self) -> Chain | None:
+    async def _find_chain(self) -> ChargePath | None:
         """Return the chain under the limits in force now; None if it has none any more, or is switched off.
 
         A limiter that was closed reads no limits: the chain stays as it was charged.
         """
         if self._backend.closed:
             return self._chain
-        first = self._chain.homes[0].level
+        first = self._chain.primary_shards[0].level
         try:
             chain = await self._chains.find(first.entity_id, first.resource, self._chain.given, self._deadline)
             return await self._chains.follow(chain, self._deadline)
@@ -342,7 +340,7 @@ class Settling:
 
 def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
     """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
-    if grant.parts is None and grant.held is None:
+    if grant.parts is None and grant.prefetched is None:
         return _plain_parts(grant, delta)
     parts = []
     left: dict[str, dict[str, int]] = {}
@@ -364,7 +362,7 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
                     later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
                 taken = cost if part is None else part.allowance_cost
                 charge = Charge.of(level, image, grant.now_ms, later, taken, grant.settled or _NOTHING)
-            settled = SettlementPart(LevelShard(level, shard.seen), here, charge, slots=slots)
+            settled = SettlementPart(BucketShard(level, shard.seen), here, charge, slots=slots)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
                 settled = settled._replace(lots=back)
@@ -375,7 +373,7 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
 def _plain_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
     """Return where ``delta`` is added to a grant that took all of its cost from the home shard of every level."""
     parts = []
-    for home, image in zip(grant.chain.homes, grant.images, strict=True):
+    for home, image in zip(grant.chain.primary_shards, grant.images, strict=True):
         level, limits = home.level, home.level.token_limits
         here = {name: amount for name, amount in delta.items() if amount and name in limits}
         if not here:
@@ -384,6 +382,6 @@ def _plain_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]
         if image is not None:  # else nothing was taken, and there was no bucket
             charge = Charge.of(level, image, grant.now_ms, grant.later, grant.cost, grant.settled or _NOTHING)
             if image.get(SHARDS, 1) != level.shard_count:
-                home = LevelShard(level.at(level.shard, image.get(SHARDS, 1)), home.seen)
+                home = BucketShard(level.at(level.shard, image.get(SHARDS, 1)), home.seen)
         parts.append(SettlementPart(home, here, charge))
     return parts

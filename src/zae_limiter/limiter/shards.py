@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import bucket, charging, pressure, splitting
 from ..records.level import SHARDS
-from .chain import Chain, LevelShard, LevelShards
+from .chain import BucketShard, BucketShards, ChargePath
 from .dividing import divide
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LOOKING = 1 / 8
 """How often a client that does not know all shards looks at them after a grant."""
 
 
-async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+async def find_home(backend: Backend, shards: BucketShards, deadline: Deadline) -> BucketShards:
     """Return the shards with a home that exists, chosen by chance among those that the old one was split into.
 
     So clients spread over the shards without talking to each other.
@@ -34,33 +34,33 @@ async def find_home(backend: Backend, shards: LevelShards, deadline: Deadline) -
         root = await _find(backend, shards, 0, deadline)
         if root is None:
             return _start_unsplit(backend, shards)
-        return LevelShards(root, (root,), complete=root.level.shard_count == 1)
+        return BucketShards(root, (root,), complete=root.level.shard_count == 1)
     from random import randrange  # on first use: it brings a lot along
 
     count = image[SHARDS]
-    same = LevelShard(level.at(level.shard, count), seen)
+    same = BucketShard(level.at(level.shard, count), seen)
     other = level.shard + level.shard_count * randrange(max(1, count // level.shard_count))
     found = same if other == level.shard else await _find(backend, shards, other, deadline) or same
-    return LevelShards(found, (same, found) if found is not same else (same,), complete=False)
+    return BucketShards(found, (same, found) if found is not same else (same,), complete=False)
 
 
-async def _find(backend: Backend, shards: LevelShards, shard: int, deadline: Deadline) -> LevelShard | None:
+async def _find(backend: Backend, shards: BucketShards, shard: int, deadline: Deadline) -> BucketShard | None:
     """Read one shard; return None if it does not exist."""
     (image,) = await backend.read([shards.key(shard)], deadline)
     return None if image is None else _show(backend, shards, shard, image)
 
 
-def _show(backend: Backend, shards: LevelShards, shard: int, image: Image) -> LevelShard:
+def _show(backend: Backend, shards: BucketShards, shard: int, image: Image) -> BucketShard:
     """Keep what was seen of a shard. Raise CorruptRecordError for a damaged one."""
     key = shards.key(shard)
     seen = backend.last_seen.of(key)
     seen.show(bucket.inspect(key, image), backend.clock.now_ms())
-    return LevelShard(shards.home.level.at(shard, image[SHARDS]), seen)
+    return BucketShard(shards.home.level.at(shard, image[SHARDS]), seen)
 
 
-async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadline) -> LevelShards:
+async def read_all_shards(backend: Backend, shards: BucketShards, deadline: Deadline) -> BucketShards:
     """Read and return all shards of a bucket: one that was split says how many there are at least."""
-    found: dict[int, LevelShard] = {}
+    found: dict[int, BucketShard] = {}
     busy = False
     known, count = 0, max(_count(each) for each in shards.shards)
     while known < count:
@@ -76,18 +76,18 @@ async def read_all_shards(backend: Backend, shards: LevelShards, deadline: Deadl
         return _start_unsplit(backend, shards)
     found = {shard: each for shard, each in found.items() if _is_known_to_parents(found, shard)}
     home = found.get(shards.home.level.shard, found[0])
-    return LevelShards(home, tuple(found.values()), busy=busy)
+    return BucketShards(home, tuple(found.values()), busy=busy)
 
 
-def _start_unsplit(backend: Backend, shards: LevelShards) -> LevelShards:
+def _start_unsplit(backend: Backend, shards: BucketShards) -> BucketShards:
     """Return the shards of a bucket that is gone: the next one starts with one shard."""
     seen = backend.last_seen.of(shards.key(0))
     seen.show(None, backend.clock.now_ms())
-    whole = LevelShard(shards.home.level.at(0, 1), seen)
-    return LevelShards(whole, (whole,))
+    whole = BucketShard(shards.home.level.at(0, 1), seen)
+    return BucketShards(whole, (whole,))
 
 
-def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
+def _is_known_to_parents(found: Mapping[int, BucketShard], shard: int) -> bool:
     """Return whether the shards that one was split from know of it; else it is left over from a bucket that is gone."""
     while shard:
         born = 1 << shard.bit_length()
@@ -97,7 +97,7 @@ def _is_known_to_parents(found: Mapping[int, LevelShard], shard: int) -> bool:
     return True
 
 
-def is_time_to_look(chain: Chain, now_ms: int) -> bool:
+def is_time_to_look(chain: ChargePath, now_ms: int) -> bool:
     """Return whether it is time to look at all shards, so that none stays full while others drain."""
     from random import random  # on first use: it brings a lot along
 
@@ -105,7 +105,7 @@ def is_time_to_look(chain: Chain, now_ms: int) -> bool:
     return draining and random() < _LOOKING
 
 
-def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
+def choose_home(shards: BucketShards, now_ms: int) -> BucketShard:
     """Return the home, or another shard by chance that held more when it was last seen."""
     if len(shards.shards) == 1 or _fullness(shards.home, now_ms) >= _DRAINING:
         return shards.home
@@ -114,18 +114,18 @@ def choose_home(shards: LevelShards, now_ms: int) -> LevelShard:
     return max(shards.home, choice(shards.shards), key=lambda shard: _fullness(shard, now_ms))
 
 
-def _fullness(each: LevelShard, now_ms: int) -> float:
+def _fullness(each: BucketShard, now_ms: int) -> float:
     balances = bucket.reading([(each.level, each.seen.image)], now_ms).balances.values()
     return min(shard.without_credits().level(now_ms) / max(1, shard.rule.capacity) for (shard,) in balances)
 
 
-def _count(each: LevelShard) -> int:
+def _count(each: BucketShard) -> int:
     image = each.seen.image
     return each.level.shard_count if image is None else int(image.get(SHARDS, 1))
 
 
 async def split_busy_shards(
-    backend: Backend, chain: Chain, cost: Mapping[str, int], now_ms: int, deadline: Deadline
+    backend: Backend, chain: ChargePath, cost: Mapping[str, int], now_ms: int, deadline: Deadline
 ) -> None:
     """Split home shards that are written too often or have grown too large.
 
@@ -146,7 +146,7 @@ async def split_busy_shards(
         await _split(backend, shards.home, deadline)
 
 
-async def _split(backend: Backend, each: LevelShard, deadline: Deadline) -> None:
+async def _split(backend: Backend, each: BucketShard, deadline: Deadline) -> None:
     """Split one shard, and remember what is seen of it."""
 
     def show(key: Key, image: Image | None, now_ms: int) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..records.algebra import Image, Write
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from ..repository.backend import Backend
-    from .chain import Chain
+    from .chain import ChargePath
     from .grant import Grant
     from .waiting import Line, Lines, Ticket
 
@@ -49,7 +49,7 @@ class TicketTurn(NamedTuple):
     ticket: Ticket
     now_ms: int
 
-    def pass_on(self, write: Write, level: Level, image: Image) -> Write:
+    def pass_on(self, write: Write, level: BucketLimits, image: Image) -> Write:
         """Return a write to a level's bucket that serves the ticket, with the mark of the one behind it."""
         if self.ticket.mark not in image:
             return write
@@ -71,11 +71,11 @@ class Request(NamedTuple):
     with the seconds of each pause.
     """
 
-    chain: Chain
+    chain: ChargePath
     cost: Mapping[str, int]
     max_wait_ms: int
     attempt: Callable[[TicketTurn], Coroutine[Any, Any, Grant]]
-    look: Callable[[Sequence[Write]], Coroutine[Any, Any, Chain]]
+    look: Callable[[Sequence[Write]], Coroutine[Any, Any, ChargePath]]
     note_wait: Callable[[float], None]
 
 
@@ -125,7 +125,7 @@ class Standing:
 
     def _is_recent(self) -> bool:
         """Return whether the buckets were seen a moment ago, as after serving the waiter before this one."""
-        seen_ms = min(seen.seen_ms for _, seen in self._chain.homes)
+        seen_ms = min(seen.seen_ms for _, seen in self._chain.primary_shards)
         return self._clock.now_ms() - seen_ms <= _RECENT_MS and not self._backend.closed
 
     def _foresee(self, looked: bool) -> RateLimitExceeded | None:
@@ -149,7 +149,7 @@ class Standing:
         while self._holds_back(now_ms := self._clock.now_ms()) and now_ms < self._deadline_ms:
             shards = list(self._chain.shards())
             raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
-            if not raced or any(seen.has_preferred(now_ms, level.shard) for level, seen in shards):
+            if not raced or any(seen.has_preferred(level, now_ms) for level, seen in shards):
                 return
             seconds = _SPLIT_LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
             seconds = min(seconds, (self._deadline_ms - now_ms) / 1000)
@@ -163,7 +163,7 @@ class Standing:
         ticket = self._ticket
         return [
             sum_ahead(seen.image, ticket.mark, ticket.since_ms, now_ms, level.slot_limits)
-            for level, seen in self._chain.homes
+            for level, seen in self._chain.primary_shards
         ]
 
     def _learn(self, error: RateLimitExceeded, now_ms: int) -> None:
@@ -206,7 +206,7 @@ class Standing:
         chain = self._chain
         if not chain.slot_names or chain.sharded:
             return bool(chain.slot_names)
-        slots = min(limit.slots for level, _ in chain.homes for limit in level.slot_limits.values())
+        slots = min(limit.slots for level, _ in chain.primary_shards for limit in level.slot_limits.values())
         if slots < _MANY_SLOTS:
             return False
         takes = chain.count_takes()
@@ -220,7 +220,7 @@ class Standing:
         mark, since_ms = self._ticket.mark, self._ticket.since_ms
         if self._chain.sharded:
             return False
-        for level, seen in self._chain.homes:
+        for level, seen in self._chain.primary_shards:
             older = [each.cost for each in find_waiters(seen.image, now_ms, mark) if each.since_ms < since_ms]
             if any(add_up(older).get(name, 0) > limit.slots * MILLI for name, limit in level.slot_limits.items()):
                 return False
@@ -241,7 +241,7 @@ class Standing:
         return True
 
 
-def _find_claim(level: Level, line: Line, cost: Mapping[str, int]) -> dict[str, int]:
+def _find_claim(level: BucketLimits, line: Line, cost: Mapping[str, int]) -> dict[str, int]:
     """Return what a mark asks for: what the first in line wants, and some slots for those behind it."""
     claim = dict(cost)
     for name, limit in level.slot_limits.items():

@@ -28,7 +28,7 @@ from .planning import add_up
 if TYPE_CHECKING:
     from ..records.algebra import Key
     from ..repository.backend import Backend
-    from .chain import Chain
+    from .chain import ChargePath
 
     T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Lines:
         protect(self._lock)
         after_fork(self.forget)
 
-    def check(self, chain: Chain, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
+    def check(self, chain: ChargePath, cost: Mapping[str, int], max_wait_ms: int, before: Ticket | None = None) -> None:
         """Refuse a caller that cannot be served in time after those ahead in line (all of it, or up to ``before``)."""
         now_ms = self._clock.now_ms()
         with self._lock:
@@ -122,7 +122,7 @@ class Lines:
         finally:
             note_wait(self._stopwatch() - started)
 
-    def new_ticket(self, chain: Chain, cost: Mapping[str, int]) -> Ticket:
+    def new_ticket(self, chain: ChargePath, cost: Mapping[str, int]) -> Ticket:
         """Return a ticket for the lines of a chain's buckets, of a caller that comes now."""
         scope = self._runtime.scope()
         costs = {level.key(0): chain.cost_at(level.home.level, cost) for level in chain.levels}
@@ -222,7 +222,7 @@ def _sum_ahead(line: Line, key: Key, before: Ticket | None) -> Mapping[str, int]
 
 
 def refuse_behind(
-    chain: Chain, cost: Mapping[str, int], ahead: Sequence[Mapping[str, int]], now_ms: int
+    chain: ChargePath, cost: Mapping[str, int], ahead: Sequence[Mapping[str, int]], now_ms: int
 ) -> RateLimitExceeded | None:
     """Return the refusal of a cost once others have taken what they want of each level; None if it fits."""
     wanted = {name: amount for name, amount in cost.items() if amount}  # zero-cost requests cannot jump the queue
@@ -233,7 +233,7 @@ def refuse_behind(
     return refusal(served, wanted, now_ms)
 
 
-def may_wait(chain: Chain, error: RateLimitExceeded, now_ms: int, left_ms: int) -> bool:
+def may_wait(chain: ChargePath, error: RateLimitExceeded, now_ms: int, left_ms: int) -> bool:
     """Return whether waiting for ``left_ms`` may help a refused caller.
 
     Tokens of a rate and slots may come back at any moment. A quota that resets later has to be one of which this

@@ -7,7 +7,7 @@ from .algebra import TTL
 from .audit import ALERT_ATTRIBUTES
 from .charging import IDENTITY
 from .level import ANCHOR, CONFIG_VERSION, CREDITS, LIMIT_PREFIX, LOT_PREFIX, MADE, NEWEST, SHARDS
-from .slots import FENCE_PREFIX, SLOTS, UNTIL_PREFIX
+from .slot_table import FENCE_PREFIX, SLOTS, UNTIL_PREFIX
 from .waiters import WAITER_PREFIX
 
 _BUCKET_ATTRIBUTES = (

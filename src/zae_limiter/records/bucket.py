@@ -21,12 +21,13 @@
     ttl                   expiry in seconds, only under default limits and on one shard
 
 A bucket keeps the rule its numbers were written under, so that a client with other limits notices
-(`reshaping.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
+(`migration.migrate` then moves the bucket to the new limits in the same write), and so that anybody can read it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.balances import SlotBalance
@@ -56,11 +57,9 @@ from .level import (
 from .lots import credits_by_limit, last_expiry, parse_lot
 from .parked import PARKED, find_parked, first_level, is_parked
 from .slot_states import slot_balances, slot_state, stored_slot_names
+from .slot_table import SLOTS, SlotTable
 from .slots import (
-    SLOTS,
     concurrency_limits,
-    find_damage,
-    find_taken,
     last_until,
     without_slots,
 )
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
     from ..core.borders import Carried
     from ..core.reports import BucketState, Credit
     from ..core.tokens import TokenFields
-    from .level import Level
+    from .level import BucketLimits
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
 _FAR = 2**62
@@ -91,19 +90,24 @@ def required_expiry(image: Image) -> int | None:
     return full_ms if full_ms > image[TTL] * 1000 else None
 
 
-def reading(shards: Iterable[tuple[Level, Image | None]], now_ms: int) -> Reading:
-    """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full."""
+def reading(
+    shards: Iterable[tuple[BucketLimits, Image | None]], now_ms: int, tables: Iterable[SlotTable | None] = repeat(None)
+) -> Reading:
+    """Return one entity's bucket under the limits in force, over all shards; one that does not exist is full.
+
+    ``tables`` are the slots of each shard, if these were read before.
+    """
     balances: dict[str, tuple[Balance, ...]] = {}
-    for level, image in shards:
+    for (level, image), table in zip(shards, tables, strict=False):
         for name, shard in _balances(level, image, now_ms):
             balances[name] = (*balances.get(name, ()), shard)
-        for name, slots in _slot_balances(level, image, now_ms) if level.slot_limits else ():
+        for name, slots in _slot_balances(level, image, table, now_ms) if level.slot_limits else ():
             balances[name] = (*balances.get(name, ()), slots)
     least = {name: part for name, part in level.least().items() if part}
     return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
 
 
-def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
+def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
     entries = level.token_limits if image is None else level.token_limits_of(image)
     credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
     for name, entry in entries.items():
@@ -122,13 +126,15 @@ def _balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[
             yield name, Tokens(entry.rule, image[entry.at.tokens], image[ANCHOR], lots)
 
 
-def _slot_balances(level: Level, image: Image | None, now_ms: int) -> Iterable[tuple[str, SlotBalance]]:
-    taken = find_taken(image, now_ms)
+def _slot_balances(
+    level: BucketLimits, image: Image | None, table: SlotTable | None, now_ms: int
+) -> Iterable[tuple[str, SlotBalance]]:
+    table = (table or SlotTable.parse(image)).shorten(image or {}, now_ms)
     for name, limit in level.slot_limits_of(image).items():
-        yield name, SlotBalance(limit.rule, tuple(taken.get(name, {}).values()))
+        yield name, SlotBalance(limit.rule, table.of(name), now_ms)
 
 
-def carry_over(level: Level, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
     """Return the way of a limit from the tokens in a bucket to its level under the limits in force, at ``now_ms``.
 
     These count from their change on, but not before the newest instant that the bucket was charged at under others.
@@ -210,7 +216,7 @@ def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     return slot_balances(shards, name, now_ms) or stored_balances(shards, name)
 
 
-def balances_under(level: Level, shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
+def balances_under(level: BucketLimits, shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
     """Return what each record of a bucket holds of one limit under the limits of a level."""
     rows = [(level.at(keys.parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1)), image) for key, image in shards]
     return reading(rows, now_ms).balances.get(name, ())
@@ -262,10 +268,14 @@ def _limit_attributes(attrs: tuple[str, ...]) -> list[TokenFields]:
 
 def inspect(key: Key, image: Image) -> Image:
     """Return ``image`` if its numbers are valid, else raise `CorruptRecordError`: damage never makes it unlimited."""
-    wrong = []
-    if SLOTS in image:
-        wrong += find_damage(image)
-    for attr, (least, most) in _ranges(without_slots(image) if SLOTS in image else tuple(image)).items():
+    check(key, image, SlotTable.parse(image))
+    return image
+
+
+def check(key: Key, image: Image, table: SlotTable) -> None:
+    """Raise `CorruptRecordError` unless the numbers of ``image`` are valid, of which the slots were read."""
+    wrong = [*table.wrong]
+    for attr, (least, most) in _ranges(table.attrs if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
         if (type(value) is not int or not least <= value <= most) and not (most < least and _is_text(attr, value)):
             wrong.append(f"{attr}={value!r}")
@@ -276,7 +286,6 @@ def inspect(key: Key, image: Image) -> Image:
             f"The bucket {key.pk} holds invalid values: {', '.join(wrong)}. {older}Repair it with "
             f"reset_bucket({owner.entity_id!r}, {owner.resource!r}): the next acquire starts a full bucket."
         )
-    return image
 
 
 def _is_lot(attr: str) -> bool:

@@ -18,8 +18,9 @@ from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Write
 from .bucket import full_at
 from .ledger import open_ledger
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, Level, TokenLimits
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
 from .lots import group_lots, has_expired_lots, held_lots, last_expiry
+from .slot_table import NO_TABLE
 from .slots import shapes_for, states_slots, take_slots
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Frame(NamedTuple):
     """The limits whose window begins with the next use, which moves the bucket."""
 
 
-def find_frame(level: Level, image: Image, now_ms: int) -> Frame | None:
+def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
     """Return the limits of a level as the bucket holds them at ``now_ms``.
 
     None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, no
@@ -145,7 +146,7 @@ def find_frame(level: Level, image: Image, now_ms: int) -> Frame | None:
     return Frame(anchor_ms, image[MADE], image[CONFIG_VERSION], by_name, (start, end), until_ms, lots, frozenset(idle))
 
 
-def _is_kept_as(level: Level, image: Image) -> bool:
+def _is_kept_as(level: BucketLimits, image: Image) -> bool:
     """Return whether a bucket is kept as a level wants it, its rates and quotas aside."""
     if is_ahead(level, image) or (level.version is not None and image[CONFIG_VERSION] != level.version):
         return False
@@ -161,7 +162,7 @@ def _is_kept_as(level: Level, image: Image) -> bool:
 
 
 def create(
-    level: Level,
+    level: BucketLimits,
     cost: Mapping[str, int],
     now_ms: int,
     changes: int = 1,
@@ -180,7 +181,7 @@ def create(
 
 
 def new_bucket(
-    level: Level,
+    level: BucketLimits,
     cost: Mapping[str, int],
     now_ms: int,
     changes: int = 1,
@@ -214,8 +215,9 @@ def new_bucket(
         put.update(_further_attributes(level.token_limits, cost, now_ms))
     if level.slot_limits:
         put |= shapes_for(level, {})
-        slots = take_slots(level, None, takers, now_ms)
-        put |= {**slots.put, **slots.add} if slots is not None else {}
+        slots = Change()
+        if take_slots(level, None, NO_TABLE, slots, takers, now_ms):
+            put |= {**slots.put, **slots.add}
         charges = changes if takers else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
@@ -243,18 +245,18 @@ IDENTITY = ("entity_id", "resource", "cascade", "parent_id")
 """The attributes that say whose bucket a record is."""
 
 
-def identity(level: Level) -> dict[str, Any]:
+def identity(level: BucketLimits) -> dict[str, Any]:
     """Return the attributes that say whose bucket a record is."""
     return {attr: value for attr in IDENTITY if (value := getattr(level, attr)) is not None}
 
 
-def index_attributes(level: Level) -> dict[str, str]:
+def index_attributes(level: BucketLimits) -> dict[str, str]:
     """Return the attributes by which a store finds a bucket."""
     return keys.bucket_indexes(keys.BucketKey(level.namespace_id, level.entity_id, level.resource, level.shard))
 
 
 def first_charge(
-    level: Level, cost: Mapping[str, int], now_ms: int, changes: int, serial: int, takers: Sequence[Taker] = ()
+    level: BucketLimits, cost: Mapping[str, int], now_ms: int, changes: int, serial: int, takers: Sequence[Taker] = ()
 ) -> Change | Refusal:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
     limits, slots = level.token_limits, level.slot_limits
@@ -268,7 +270,7 @@ def first_charge(
 
 
 def charge(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     frame: Frame,
     cost: Mapping[str, int],
@@ -290,12 +292,10 @@ def charge(
         (ceiling, *_), anchor_ms, at, amount, period, rest, _, _, floor, soft = limit
         tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
         if name in lots and min(ceiling, tokens + made) < need + floor:
-            fits = draw_with_credits(
-                change, at, tokens, held_lots(image, name, now_ms), need, ceiling, made, floor, soft
-            )
-        else:
-            fits = name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention.seen_ms)
-            fits = fits or draw(change, at, tokens, need, ceiling, made, floor, soft)
+            mine = held_lots(image, name, now_ms)
+            fits = draw_with_credits(change, at, tokens, mine, need, ceiling, made, floor, soft)
+        elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
+            fits = draw(change, at, tokens, need, ceiling, made, floor, soft)
         if not fits:
             missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
         elif need and level.token_limits.watched:
@@ -308,12 +308,13 @@ def charge(
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
-    if level.lifetime_ms or TTL in image:
+    lasts = not level.lifetime_ms or frame.lots or image.get(SHARDS, 1) != 1
+    if TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:
         _renew_expiry(change, level, image, frame, now_ms)
     return change
 
 
-def _renew_expiry(change: Change, level: Level, image: Image, frame: Frame, now_ms: int) -> None:
+def _renew_expiry(change: Change, level: BucketLimits, image: Image, frame: Frame, now_ms: int) -> None:
     """Let a charge put the expiry off, or take it away from a bucket that does not expire."""
     if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (frame.lots and not is_expiring(level, image)):
         change.expires_ms = NEVER if TTL in image else None
@@ -321,21 +322,23 @@ def _renew_expiry(change: Change, level: Level, image: Image, frame: Frame, now_
         change.expires_ms = expires_ms
 
 
-def _draw_earlier(change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, seen_ms: int) -> bool:
+def _draw_earlier(
+    change: Change, limit: TokenFrame, tokens: int, need: int, now_ms: int, contention: Contention
+) -> bool:
     """Draw from a full limit as of the last instant at which it was not full; return whether that suffices."""
     capacity = limit.rule.capacity
     if not limit.amount or tokens + limit.since(now_ms) < capacity:
         return False
     lag_ms = min(LAG_MS, capacity * limit.period // limit.amount // 2)
     earliest = limit.since(now_ms - lag_ms)
-    if capacity - tokens <= earliest and seen_ms >= now_ms - lag_ms:
+    if capacity - tokens <= earliest and contention.seen_ms >= now_ms - lag_ms:
         return False
     since = max(capacity - tokens - 1, earliest)
     below = min(tokens, capacity - since - 1)
     return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
 
 
-def contended_limits(level: Level, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
+def contended_limits(level: BucketLimits, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
     """Return the limits that were not yet full a moment ago: others are writing them now."""
     found = set()
     limits = level.token_limits_of(image)
@@ -349,7 +352,7 @@ def contended_limits(level: Level, image: Image, names: Collection[str], now_ms:
     return frozenset(found)
 
 
-def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
+def is_undisturbed(level: BucketLimits, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
     """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False
@@ -357,13 +360,13 @@ def is_undisturbed(level: Level, before: Image | None, after: Image | None, cost
     return all(after.get(attr, 0) == before.get(attr, 0) + need for attr, need in counters)
 
 
-def is_ahead(level: Level, image: Image) -> bool:
+def is_ahead(level: BucketLimits, image: Image) -> bool:
     """Return whether the bucket was charged under newer config than the level knows, or stamped with it."""
     stamped: int = image[CONFIG_VERSION]
     return stamped > level.known_version
 
 
-def is_expiring(level: Level, image: Image) -> bool:
+def is_expiring(level: BucketLimits, image: Image) -> bool:
     """Return whether a bucket ever expires: not under an entity's own limits, if split, or with credit for ever."""
     lasts = CREDITS in image and last_expiry(image) == FOR_EVER
     return level.lifetime_ms > 0 and image.get(SHARDS, 1) == 1 and not lasts

@@ -20,13 +20,13 @@ from .level import (
     MADE,
     NEWEST,
     SHARDS,
-    Level,
+    BucketLimits,
     token_fields,
     token_limits_for,
 )
 from .lots import Lot, lot_attribute, lots_of
+from .migration import migrate, move_anchor
 from .pressure import moved_counters
-from .reshaping import migrate, move_anchor
 from .slots import concurrency_limits, find_taken, free_slots
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def prepare_filling(key: Key, image: Image, limits: Iterable[Limit], now_ms: int
     if not grows and find_interval(known, now_ms)[0] <= newest_ms:
         return None
     current = tuple([limit.in_force(now_ms) for limit in known])
-    level = Level(key, *whose[:3], current, token_limits_for(current), shard=whose.shard_id, shard_count=count)
+    level = BucketLimits(key, *whose[:3], current, token_limits_for(current), shard=whose.shard_id, shard_count=count)
     level = level._replace(
         cascade=bool(image.get("cascade")), parent_id=image.get("parent_id"), scheduled=find_scheduled(known, None)
     )

@@ -24,13 +24,14 @@ from . import keys, usage
 from .algebra import ABSENT, Write
 from .bucket import stored_names
 from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
-from .slots import SLOTS, concurrency_limits, find_taken
+from .slot_table import SLOTS
+from .slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .algebra import Guards, Image, Key
-    from .level import Level
+    from .level import BucketLimits
 
 DAY_MS = 86_400_000
 LONGEST_WINDOW_DAYS = 31
@@ -58,7 +59,7 @@ def kept_ms(usage_days: int) -> int:
     return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
 
 
-def with_usage(level: Level, image: Image | None, write: Write, now_ms: int) -> BucketChange:
+def with_usage(level: BucketLimits, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
     A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race. Where a
@@ -108,7 +109,7 @@ def book_seen(key: Key, image: Image, usage_days: int) -> BucketChange:
     return BucketChange(write, _accruals(key, image, usage_days))
 
 
-def usage_without_bucket(level: Level, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
+def usage_without_bucket(level: BucketLimits, used: Mapping[str, int], events: int, now_ms: int) -> BucketChange:
     """Return the change that books what was given back to a bucket that is gone, without making a bucket for it."""
     return BucketChange(Write(level.key, (ABSENT,)), _entries(level.key, used, {}, events, now_ms, level.usage_days))
 

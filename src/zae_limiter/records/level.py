@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.alerts import Marks
+from ..core.alerts import AlertLevels
 from ..core.names import FIRST_USE
 from ..core.production import Rule
 from ..core.slots import SlotLimit
@@ -62,7 +62,7 @@ class TokenLimits(dict[str, TokenLimit]):
         self.has_more = self.soft or self.watched or self.first_use
 
 
-class Level(NamedTuple):
+class BucketLimits(NamedTuple):
     """One entity's bucket for a resource, or one shard of it, with the limits in force; a level of a cascade.
 
     ``token_limits`` are the rates and quotas among the limits (`token_limits_for`), ``slot_limits`` the others.
@@ -102,11 +102,11 @@ class Level(NamedTuple):
     since: Mapping[str, int] = MappingProxyType({})
     known_version: int = 2**62
 
-    def for_entity(self, entity_id: str, key: Key) -> Level:
+    def for_entity(self, entity_id: str, key: Key) -> BucketLimits:
         """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
-        return tuple.__new__(Level, (key, self[1], entity_id, *self[3:]))
+        return tuple.__new__(BucketLimits, (key, self[1], entity_id, *self[3:]))
 
-    def at(self, shard: int, count: int) -> Level:
+    def at(self, shard: int, count: int) -> BucketLimits:
         """Return another shard of the same bucket."""
         if shard == self.shard and count == self.shard_count:
             return self
@@ -197,7 +197,7 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
         if not limit.is_concurrency:
             rule = Rule.of(limit)
             floor = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-            marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts else None
+            marks = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts else None
             at = token_fields(limit.name)
             entries[limit.name] = TokenLimit(at, rule, stated_rule(at, rule), floor, marks)
     return TokenLimits(entries)
@@ -221,6 +221,6 @@ def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, sha
         rule = entry.rule.share(shard, count)
         floor = entry.floor if entry.floor <= 0 else (entry.floor + shard) // count
         # Of a split bucket the first shard is watched, for all of them.
-        marks = Marks.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
+        marks = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
         shares[limit.name] = entry._replace(rule=rule, floor=floor, marks=marks)
     return TokenLimits(shares)

@@ -17,9 +17,9 @@ from .level import ANCHOR, SHARDS, attribute, parse_calendar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..core.change import Change
     from .algebra import Image
-    from .level import Level
-    from .slots import SlotChanges
+    from .level import BucketLimits
 
 PARKED = "pt"
 _FIELDS = ("cp", "ra", "rp", "ws", "ca")
@@ -53,17 +53,15 @@ def is_parked(value: object) -> bool:
         return True
 
 
-def park(level: Level, image: Image, changes: SlotChanges) -> SlotChanges:
-    """Return changes that also keep the tokens of limits that count slots from now on."""
-    guards, put = list(changes.guards), dict(changes.put)
+def park(level: BucketLimits, image: Image, change: Change) -> None:
+    """Let a change also keep the tokens of limits that count slots from now on."""
     for name in level.slot_limits:
         tk = attribute(name, "tk")
         if tk in image:
             numbers = (image[tk], image[ANCHOR], level.shard, image.get(SHARDS, 1))
             shape = (image.get(attribute(name, field), "") for field in _FIELDS)
-            guards.append((tk, "=", image[tk]))
-            put[attribute(name, PARKED)] = ",".join(map(str, (*numbers, *shape)))
-    return changes._replace(guards=tuple(guards), put=put)
+            change.equals[tk] = image[tk]
+            change.put[attribute(name, PARKED)] = ",".join(map(str, (*numbers, *shape)))
 
 
 def settle_parked(text: str, amount: int, now_ms: int) -> str:

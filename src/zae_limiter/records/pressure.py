@@ -17,7 +17,7 @@ from .level import ANCHOR, SHARDS, attribute
 
 if TYPE_CHECKING:
     from .algebra import Guards, Image
-    from .level import Level
+    from .level import BucketLimits
 
 WRITE = MILLI
 """The cost of one write."""
@@ -30,11 +30,11 @@ _TK, _TC, _FL, _CP, _RA, _RP = (
 )
 
 
-def _rule(level: Level) -> Rule:
+def _rule(level: BucketLimits) -> Rule:
     return Rule(level.partition_writes * MILLI, level.partition_writes * MILLI * 4 // 5, MILLI)
 
 
-def initial_attributes(level: Level, anchor_ms: int, taken: int = 0) -> dict[str, int]:
+def initial_attributes(level: BucketLimits, anchor_ms: int, taken: int = 0) -> dict[str, int]:
     """Return the attributes of a record that has counted only ``taken`` so far."""
     if not level.partition_writes:
         return {}
@@ -44,7 +44,13 @@ def initial_attributes(level: Level, anchor_ms: int, taken: int = 0) -> dict[str
 
 
 def count(
-    level: Level, image: Image, now_ms: int, put: dict[str, Any], add: dict[str, int], seen_ms: int = 0, lost: int = 0
+    level: BucketLimits,
+    image: Image,
+    now_ms: int,
+    put: dict[str, Any],
+    add: dict[str, int],
+    seen_ms: int = 0,
+    lost: int = 0,
 ) -> None:
     """Count one write, and the lost ones before it, which have cost the store as much.
 
@@ -65,7 +71,7 @@ def count(
     add[_TC] = taken
 
 
-def moved_attributes(level: Level, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
+def moved_attributes(level: BucketLimits, image: Image, now_ms: int, anchor_ms: int) -> dict[str, int]:
     """Return the attributes of a record that gets another anchor, with one more write counted."""
     taken = initial_attributes(level, anchor_ms, WRITE)
     if _TK in image:
@@ -83,7 +89,7 @@ def moved_counters(image: Image, anchor_ms: int) -> dict[str, int]:
     return {_TK: rule.produced_between(image[ANCHOR], anchor_ms) - WRITE, _TC: WRITE}
 
 
-def is_high(level: Level, image: Image, now_ms: int) -> bool:
+def is_high(level: BucketLimits, image: Image, now_ms: int) -> bool:
     """Return whether the record takes nearly as many writes as the store can make."""
     if not level.partition_writes or _TK not in image:
         return False

@@ -19,8 +19,8 @@ from .bucket import latest_instant, stored_rule, whole_rule
 from .charging import create, is_expiring
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute, token_fields
 from .lots import parse_lot
+from .migration import keep_in_debt
 from .parked import settle_parked
-from .reshaping import keep_in_debt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..core.credits import SpentLots
     from ..core.production import Rule
     from .charging import Frame
-    from .level import Level
+    from .level import BucketLimits
 
 _NOTHING: dict[str, int] = {}
 
@@ -46,7 +46,7 @@ class Charge(NamedTuple):
     @classmethod
     def of(
         cls,
-        level: Level,
+        level: BucketLimits,
         image: Image,
         now_ms: int,
         on_top: Mapping[str, int] = _NOTHING,
@@ -77,7 +77,7 @@ class Charge(NamedTuple):
 
 
 def _find_overdrawn(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     now_ms: int,
     on_top: Mapping[str, int],
@@ -96,7 +96,7 @@ def _find_overdrawn(
 
 
 def settle(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     delta: Mapping[str, int],
     charge: Charge,
@@ -164,7 +164,7 @@ def _give_back(
 
 
 def _count_unknown(
-    change: Change, level: Level, image: Image, name: str, amount: int, instant_ms: int, is_same_bucket: bool
+    change: Change, level: BucketLimits, image: Image, name: str, amount: int, instant_ms: int, is_same_bucket: bool
 ) -> None:
     """Count the consumption of a limit that the bucket does not have.
 
@@ -181,7 +181,9 @@ def _count_unknown(
         change.put[parked] = settle_parked(image[parked], amount, instant_ms)
 
 
-def _owe(change: Change, level: Level, image: Image, name: str, rule: Rule, amount: int, instant_ms: int) -> None:
+def _owe(
+    change: Change, level: BucketLimits, image: Image, name: str, rule: Rule, amount: int, instant_ms: int
+) -> None:
     """Lower the level of a limit by ``amount``, below zero if need be.
 
     It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
@@ -226,7 +228,7 @@ def _is_same_window(change: Change, image: Image, name: str, charge: Charge, ins
     return True
 
 
-def _set_expiry(change: Change, level: Level, image: Image, now_ms: int, *, owes: bool) -> None:
+def _set_expiry(change: Change, level: BucketLimits, image: Image, now_ms: int, *, owes: bool) -> None:
     """Let a settlement put the expiry off, not before the bucket has repaid what it owes."""
     if not level.lifetime_ms and not owes:
         change.expires_ms = NEVER if TTL in image else None
@@ -241,7 +243,9 @@ def _set_expiry(change: Change, level: Level, image: Image, now_ms: int, *, owes
         change.expires_ms = None  # it stays as it is
 
 
-def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int) -> Change:
+def remake(
+    level: BucketLimits, charged: BucketLimits, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int
+) -> Change:
     """Return the change that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 
     It owes everything used beyond the charge. Consumption of limits that are gone is counted as well.
@@ -259,6 +263,6 @@ def remake(level: Level, charged: Level, delta: Mapping[str, int], charge: Charg
     return change
 
 
-def is_split(level: Level, image: Image) -> bool:
+def is_split(level: BucketLimits, image: Image) -> bool:
     """Return whether a shard has been split since it was seen as ``level``."""
     return bool(image.get(SHARDS, 1) > level.shard_count)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.slots import in_shard
 from .level import attribute
-from .slots import FENCE_PREFIX, SLOTS, concurrency_limits, slot_attributes
+from .slot_table import FENCE_PREFIX, SLOTS, slot_attributes
+from .slots import concurrency_limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from .algebra import Guards, Image
-    from .level import Level
+    from .level import BucketLimits
 
 
 def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:
@@ -40,7 +41,7 @@ class MovedSlots(NamedTuple):
     born: dict[str, Any]
 
 
-def move_slots(level: Level, sibling: Level, image: Image) -> MovedSlots:
+def move_slots(level: BucketLimits, sibling: BucketLimits, image: Image) -> MovedSlots:
     """Return what a split takes from the slots of the old shard, guarded by nobody having taken one meanwhile.
 
     The statement of every concurrency limit goes along, its counters begin anew.

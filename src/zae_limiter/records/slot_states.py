@@ -10,7 +10,8 @@ from ..core.production import MILLI
 from ..core.slots import SlotLimit
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
-from .slots import FENCE_PREFIX, concurrency_limits, find_taken, parse_fence
+from .slot_table import FENCE_PREFIX, SlotTable, parse_fence
+from .slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +38,8 @@ def slot_balances(shards: Iterable[tuple[Key, Image]], name: str, now_ms: int) -
         stated = _stated_limit(image, name)
         if stated is not None:
             share = stated.share(parse_bucket_pk(key.pk).shard_id, image.get(SHARDS, 1))
-            balances.append(SlotBalance(share.rule, tuple(find_taken(image, now_ms).get(name, {}).values())))
+            table = SlotTable.parse(image).shorten(image, now_ms)
+            balances.append(SlotBalance(share.rule, table.of(name), now_ms))
     return balances
 
 

@@ -20,25 +20,24 @@ one (`shorten_slots`). A holder that lives renews it before that is over.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..core.change import MISSING_OR_AT_MOST
 from ..core.production import MILLI
 from ..core.slots import SlotOwner, in_shard
-from .algebra import MISSING_OR_AT_MOST
-from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, SHARDS, attribute
+from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
+from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, parse_fence, slot_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..core.change import Change
     from ..core.slots import SlotLimit
     from .algebra import Guards, Image
-    from .level import Level
+    from .level import BucketLimits
 
-SLOTS = "sl"
-UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
 _TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
 _SLOT_FIELDS = ("tl", "tn", "pk", "pt")
 """The fields that only limits of tokens have, and only those of slots."""
@@ -46,33 +45,54 @@ MOST_FREED = 64
 """How many slots one write frees at most: stores bound what a write can say."""
 MOST_TAKEN = 50
 """How many slots one write takes at most, for the same reason."""
-_FAR = 2**62
+
+
+class PreferredSlots(NamedTuple):
+    """Which slots of a bucket a process takes before others, so that processes rarely want the same at the same time.
+
+    ``freed`` are slots by limit and number that it has freed lately, the last one at the end; then those that were free
+    ``before`` as well, if that is given, of those that ``stated`` has, the bucket as last seen: nobody is about to take
+    these again.
+    """
+
+    freed: tuple[tuple[str, int], ...] = ()
+    before: SlotTable | None = None
+    stated: Image | None = None
+
+    def choose(self, limit_name: str, free: list[int], now_ms: int) -> int | None:
+        """Return the place of the best one among the numbers that are free; None if there is none of these."""
+        for name, number in reversed(self.freed):
+            if name == limit_name and (place := bisect_left(free, number)) < len(free) and free[place] == number:
+                return place
+        if self.before is not None and self.stated and attribute(limit_name, "tl") in self.stated:
+            earlier = self.before.of(limit_name)
+            end = bisect_left(free, self.stated[attribute(limit_name, "cp")] // MILLI)
+            return next((place for place in reversed(range(end)) if not earlier.is_taken(free[place], now_ms)), None)
+        return None
+
+
+NO_PREFERENCE = PreferredSlots()
 
 
 class Taker(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
     ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has,
-    ``order`` a number that is greater than those of all earlier takers of this host.
-    ``preferred`` are slots by limit and number that it takes before others, the best at the end: so processes that are
-    busy at the same time rarely want the same.
+    ``order`` a number that is greater than those of all earlier takers of this host, ``preferred`` says which slots it
+    takes before others.
     """
 
     cost: Mapping[str, int]
     holder: str = ""
     chance: int = 0
     salt: str = ""
-    preferred: tuple[tuple[str, int], ...] = ()
+    preferred: PreferredSlots = NO_PREFERENCE
     order: int = 0
 
-    def choose(self, limit_name: str, free: list[int]) -> int:
+    def choose(self, limit_name: str, free: list[int], now_ms: int) -> int:
         """Take a number out of those that are free: the one that is preferred most, else any."""
-        there = {number for name, number in self.preferred if name == limit_name}.intersection(free)
-        for name, number in reversed(self.preferred) if there else ():
-            if name == limit_name and number in there:
-                free.remove(number)
-                return number
-        return free.pop(self.chance % len(free))
+        place = None if self.preferred is NO_PREFERENCE else self.preferred.choose(limit_name, free, now_ms)
+        return free.pop(self.chance % len(free) if place is None else place)
 
     def fence(self, now_ms: int, ttl_ms: int) -> str:
         """Return the fence of what it takes at ``now_ms``."""
@@ -84,13 +104,15 @@ class Taker(NamedTuple):
 class TakenSlot:
     """A slot that was taken for a lease.
 
-    ``counted_ms`` is the instant up to which its time is in the usage, ``in_flight`` how many slots of its limit were
-    taken in its bucket right after it was. ``ended`` says that it is not held any more, ``lost`` that this was not by
-    the wish of its holder.
+    ``until_attr`` and ``fence_attr`` are the attributes of its instant and its fence. ``counted_ms`` is the instant up
+    to which its time is in the usage, ``in_flight`` how many slots of its limit were taken in its bucket right after it
+    was. ``ended`` says that it is not held any more, ``lost`` that this was not by the wish of its holder.
     """
 
     limit_name: str
     number: int
+    until_attr: str
+    fence_attr: str
     fence: str
     since_ms: int
     until_ms: int
@@ -101,16 +123,6 @@ class TakenSlot:
     in_flight: int = 0
     ended: bool = False
     lost: bool = False
-
-    @property
-    def until_attr(self) -> str:
-        """The attribute of the instant until which it is taken."""
-        return f"{UNTIL_PREFIX}{self.limit_name}_{self.number}"
-
-    @property
-    def fence_attr(self) -> str:
-        """The attribute of its fence."""
-        return f"{FENCE_PREFIX}{self.limit_name}_{self.number}"
 
     @property
     def last_ms(self) -> int | None:
@@ -140,91 +152,11 @@ class TakenSlot:
         return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
 
 
-def parse_fence(fence: str) -> tuple[int, int, str]:
-    """Return since when a slot is held, its place among those of this millisecond, and the name of its holder.
-
-    Raise ValueError if it is not a fence.
-    """
-    since, _, rest = fence.partition(".")
-    random, _, holder = rest.partition(".")
-    order, known, _ = random.partition("-")
-    return int(since, 16), int(order, 16) if known else 0, holder
-
-
-@lru_cache(maxsize=2**12)
-def _find_ttl(fence: str) -> int:
-    """Return the time to live of a slot in ms; one of an earlier version does not say, and has any."""
-    _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
-    return int(ttl, 16) if known else _FAR
-
-
-def find_ahead(image: Image, now_ms: int) -> dict[str, int]:
-    """Return the slots that were taken before the clock was set back, each with the instant to shorten it to."""
-    found: dict[str, int] = {}
-    for _, _, attr in slot_attributes(image) if SLOTS in image else ():
-        ttl_ms = _find_ttl(image[FENCE_PREFIX + attr[2:]])
-        if image[attr] > now_ms + 2 * ttl_ms:
-            found[attr] = now_ms + ttl_ms
-    return found
-
-
-def shorten_slots(image: Image, now_ms: int) -> SlotChanges:
-    """Return what shortens slots that were taken before the clock was set back, a bounded number of them."""
-    found = dict(list(find_ahead(image, now_ms).items())[:MOST_FREED])
-    return SlotChanges(tuple([(attr, "=", image[attr]) for attr in found]), found, {})
-
-
-@lru_cache(maxsize=2**16)
-def _parse_attribute(attr: str) -> tuple[str, int] | None:
-    """Return the limit and the number of a slot by the attribute of its instant; None for any other attribute."""
-    if not attr.startswith(UNTIL_PREFIX):
-        return None
-    limit_name, _, number = attr[2:].rpartition("_")
-    return limit_name, int(number)
-
-
-def slot_attributes(image: Image) -> Iterator[tuple[str, int, str]]:
-    """Iterate over the slots in a bucket: limit, number, and the attribute of the instant."""
-    for attr in image:
-        if (slot := _parse_attribute(attr)) is not None:
-            yield *slot, attr
-
-
-def find_damage(image: Image) -> list[str]:
-    """Return the attributes of slots whose values are not sound, with these; a slot without a fence is none."""
-    wrong = [f"{attr}={image[attr]!r}" for attr in image if not _is_sound(attr, image[attr])]
-    fences = (FENCE_PREFIX + attr[2:] for attr in image if attr.startswith(UNTIL_PREFIX))
-    return wrong + [f"{fence}=None" for fence in fences if fence not in image]
-
-
-def _is_sound(attr: str, value: object) -> bool:
-    try:
-        if attr.startswith(UNTIL_PREFIX):
-            return type(value) is int and 0 <= value < _FAR and int(attr.rpartition("_")[2]) >= 0
-        return not attr.startswith(FENCE_PREFIX) or (isinstance(value, str) and parse_fence(value)[0] >= 0)
-    except ValueError:
-        return False
-
-
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
     """Return by limit the slots that are taken at ``now_ms``, and until when; as `shorten_slots` leaves them."""
-    ahead = {} if image is None else find_ahead(image, now_ms)
-    found: dict[str, dict[int, int]] = {}
-    for attr, until_ms in image.items() if image is not None and SLOTS in image else ():
-        if (slot := _parse_attribute(attr)) is not None and until_ms > now_ms:
-            found.setdefault(slot[0], {})[slot[1]] = min(until_ms, ahead.get(attr, _FAR))
-    return found
-
-
-def find_idle_slots(before: Image, image: Image, now_ms: int, shard: int) -> list[tuple[str, int]]:
-    """Return the slots of a shard, by limit and number, that are free in ``image`` and were so ``before``."""
-    early, late = (find_taken(each, now_ms) for each in (before, image))
-    found = []
-    for name in concurrency_limits(tuple(image)):
-        taken, count = {*early.get(name, ()), *late.get(name, ())}, image.get(SHARDS, 1)
-        numbers = range(count - 1 - shard, image[attribute(name, "cp")] // MILLI, count)
-        found += [(name, number) for number in numbers if number not in taken]
-    return found
+    if image is None or SLOTS not in image:
+        return {}
+    return {name: slots.taken(now_ms) for name, slots in SlotTable.parse(image).shorten(image, now_ms).limits.items()}
 
 
 def count_slots(image: Image) -> int:
@@ -234,12 +166,12 @@ def count_slots(image: Image) -> int:
 
 def last_until(image: Image) -> int:
     """Return the instant from which no slot of a bucket is taken; 0 if none is."""
-    return max((image[attr] for _, _, attr in slot_attributes(image)), default=0) if SLOTS in image else 0
+    return max([image[attr] for attr in image if attr.startswith(UNTIL_PREFIX)], default=0) if SLOTS in image else 0
 
 
 def without_slots(image: Image) -> tuple[str, ...]:
     """Return the attributes of a bucket but for those of its slots."""
-    return tuple([attr for attr in image if not attr.startswith((UNTIL_PREFIX, FENCE_PREFIX))])
+    return tuple([attr for attr in image if not attr.startswith(ROWS)])
 
 
 def concurrency_limits(attrs: Sequence[str]) -> set[str]:
@@ -252,13 +184,13 @@ def shape_of(limit: SlotLimit) -> dict[str, int]:
     return {attribute(limit.name, "cp"): limit.slots * MILLI, attribute(limit.name, "tl"): limit.ttl_ms}
 
 
-def states_slots(level: Level, image: Image) -> bool:
+def states_slots(level: BucketLimits, image: Image) -> bool:
     """Return whether a bucket states the concurrency limits of a level."""
     shapes = map(shape_of, level.slot_limits.values())
     return all(image.get(attr) == value for shape in shapes for attr, value in shape.items())
 
 
-def shapes_for(level: Level, image: Image) -> dict[str, int]:
+def shapes_for(level: BucketLimits, image: Image) -> dict[str, int]:
     """Return the attributes by which a bucket, last seen as ``image``, states the concurrency limits of a level."""
     put: dict[str, int] = {}
     for name, limit in level.slot_limits.items():
@@ -267,7 +199,7 @@ def shapes_for(level: Level, image: Image) -> dict[str, int]:
     return put
 
 
-def drop_other_kind(level: Level, image: Image) -> tuple[str, ...]:
+def drop_other_kind(level: BucketLimits, image: Image) -> tuple[str, ...]:
     """Return the attributes to remove of limits that count slots now and tokens before, or the other way round."""
     found = [attribute(name, field) for name in level.slot_limits for field in _TOKEN_FIELDS]
     found += [attribute(name, field) for name in level.token_limits for field in _SLOT_FIELDS]
@@ -280,40 +212,12 @@ def free_slots(image: Image, names: Collection[str], fences: Collection[str] | N
     Guarded by nobody else having taken them meanwhile. ``fences`` are those of the slots that may be freed; None for
     all.
     """
-    found = [attr for name, _, attr in slot_attributes(image) if name in names] if SLOTS in image else []
+    found = [attr for name, _, attr in slot_attributes(image) if name in names]
     pairs = [(attr, FENCE_PREFIX + attr[2:]) for attr in found]
     held = [pair for pair in pairs if fences is None or image[pair[1]] in fences]
     guards = tuple([(fence, "=", image[fence]) for _, fence in held[:MOST_FREED]])
     rest = tuple([image[fence] for _, fence in held[MOST_FREED:]])
     return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
-
-
-class SlotChanges(NamedTuple):
-    """What a write does to slots."""
-
-    guards: Guards
-    put: dict[str, Any]
-    add: dict[str, int]
-    remove: tuple[str, ...] = ()
-
-    def take(self, name: str, number: int, taker: Taker, now_ms: int, ttl_ms: int) -> SlotChanges:
-        """Return the changes with a free slot that is taken besides."""
-        until_attr, fence_attr = f"{UNTIL_PREFIX}{name}_{number}", f"{FENCE_PREFIX}{name}_{number}"
-        put = {**self.put, until_attr: now_ms + ttl_ms, fence_attr: taker.fence(now_ms, ttl_ms)}
-        return self._replace(guards=(*self.guards, (until_attr, MISSING_OR_AT_MOST, now_ms)), put=put)
-
-    def note_in(self, change: Change) -> None:
-        """Add these changes to a change of the bucket."""
-        change.put.update(self.put)
-        change.add.update(self.add)
-        change.remove = [attr for attr in (*change.remove, *self.remove) if attr not in change.put]
-        change.guards += self.guards
-
-    def merge(self, more: SlotChanges) -> SlotChanges:
-        """Return the changes with others besides; what is put is not removed."""
-        put = {**self.put, **more.put}
-        remove = tuple([attr for attr in (*self.remove, *more.remove) if attr not in put])
-        return SlotChanges((*self.guards, *more.guards), put, {**self.add, **more.add}, remove)
 
 
 class FreedSlots(NamedTuple):
@@ -324,155 +228,173 @@ class FreedSlots(NamedTuple):
     rest: tuple[str, ...]
 
 
-def take_slots(level: Level, image: Image | None, takers: Sequence[Taker], now_ms: int) -> SlotChanges | None:
-    """Return what takes the slots of those who are served by a write to a bucket last seen as ``image``.
+def take_slots(
+    level: BucketLimits, image: Image | None, table: SlotTable, change: Change, takers: Sequence[Taker], now_ms: int
+) -> bool:
+    """Let a change of a bucket last seen as ``image`` also take slots for ``takers``. Return False if too few.
 
-    None if there are too few. Where a limit was lowered, slots above it that have expired are taken away: a holder that
-    renews one of them too late has lost it, as it was counted as free. A request that has to leave slots for others is
-    guarded by nobody having taken one since.
+    Where a limit was lowered, slots above it that have expired are taken away: a holder that renews one of them too
+    late has lost it, as it was counted as free. A request that has to leave slots for others is guarded by nobody
+    having taken one since.
     """
-    changes = SlotChanges((), {}, {})
-    taken = find_taken(image, now_ms)
     for name, limit in level.slot_limits_of(image).items():
         wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
         if not wanted:
             continue
-        held, total = taken.get(name, {}), sum(count for _, count in wanted)
-        free = limit.find_free(held)
+        held, total, taken = table.of(name), sum([count for _, count in wanted]), attribute(name, "tn")
+        free = held.find_free(limit, now_ms)
         beyond = total - len(free)
         if beyond > 0 and not limit.soft:
-            return None
+            return False
         if beyond > 0:
-            free += limit.find_beyond(held)
-            changes.add[attribute(name, "ov")] = beyond * MILLI
+            free += held.find_beyond(limit, now_ms)
+            change.add[attribute(name, "ov")] = beyond * MILLI
         for taker, count in wanted:
+            fence = taker.fence(now_ms, limit.ttl_ms)
             for _ in range(min(count, len(free))):
-                changes = changes.take(name, taker.choose(name, free), taker, now_ms, limit.ttl_ms)
-        changes.add[attribute(name, "tn")] = total
-        if image is not None:
-            changes = changes.merge(_drop_above(limit, image, held, now_ms))
-            if limit.least and (tn := attribute(name, "tn")) in image:
-                changes = changes._replace(guards=(*changes.guards, (tn, "=", image[tn])))
-    return changes
+                number = taker.choose(name, free, now_ms)
+                until_attr = f"{UNTIL_PREFIX}{name}_{number}"
+                change.guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
+                change.put[until_attr] = now_ms + limit.ttl_ms
+                change.put[f"{FENCE_PREFIX}{name}_{number}"] = fence
+        change.add[taken] = total
+        above = held.find_expired_above(limit, now_ms) if image is not None else ()
+        if image is not None and above:
+            _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
+        if image is not None and limit.least and taken in image:
+            change.equals[taken] = image[taken]
+    if change.remove:
+        change.remove = [attr for attr in change.remove if attr not in change.put]
+    return True
 
 
-def note_taken(level: Level, image: Image, change: Change, takers: Sequence[Taker], now_ms: int, changes: int) -> bool:
+def note_taken(
+    level: BucketLimits,
+    image: Image,
+    table: SlotTable,
+    change: Change,
+    takers: Sequence[Taker],
+    now_ms: int,
+    changes: int,
+) -> bool:
     """Let a change that takes tokens also take slots for the ``takers``. Return False if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
-    taken = take_slots(level, image, takers, now_ms)
-    if taken is None:
+    takes_tokens = bool(change.add)
+    if not take_slots(level, image, table, change, takers, now_ms):
         return False
-    if not change.add and taken.add:
+    if not takes_tokens and change.add:
         change.put[NEWEST] = max(now_ms, image[NEWEST])
         change.add.update({CHANGES: changes} if level.usage_days else {})
-    taken.note_in(change)
     return True
 
 
-def _drop_above(limit: SlotLimit, image: Image, held: Collection[int], now_ms: int) -> SlotChanges:
-    """Return what takes away slots that have expired and are above those that can be taken: they count as free."""
-    slots = [(number, attr) for name, number, attr in slot_attributes(image) if name == limit.name]
-    expired = [(number, attr) for number, attr in slots if image[attr] <= now_ms]
-    return _drop_slots(image, [attr for number, attr in expired if limit.is_above(number, held)][:MOST_FREED])
-
-
-def note_peaks(image: Image, slots: Sequence[TakenSlot], now_ms: int, put: dict[str, int]) -> Guards:
-    """Note in what a write puts that more were in flight in the open hour than the bucket says by now.
+def note_peaks(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
+    """Note in a change that more were in flight in the open hour than the bucket says by now.
 
     That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
     seen counts, so the peak is never too high. What is in flight grows only when a slot is taken, and whoever takes one
     sees how many there are then and renews or releases it later, so it is not too low either, unless the process ends
-    or the hour is booked before that. Return the guards by which it never falls.
+    or the hour is booked before that. It never falls.
     """
     if HOUR_END not in image:
-        return ()
-    most = {name: len(taken) for name, taken in find_taken(image, now_ms).items()}
+        return
+    most = {name: taken.count(now_ms) for name, taken in table.limits.items()}
     for slot in slots:
         if slot.since_ms >= image[HOUR_END] - HOUR_MS:
             most[slot.limit_name] = max(slot.in_flight, most.get(slot.limit_name, 0))
-    guards: list[tuple[str, str, int]] = []
     for name, in_flight in most.items():
         pk = attribute(name, "pk")
         if pk in image and in_flight > image[pk]:
-            put[pk] = in_flight
-            guards.append((pk, "<=", in_flight))
-    return tuple(guards)
+            change.put[pk] = in_flight
+            change.bound(pk, high=in_flight)
 
 
-def taken_slots(level: Level, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
+def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
     """Return the slots that a write to the bucket of a level takes, in the order of those it serves."""
     found = []
     for attr, fence in put.items():
         if attr.startswith(FENCE_PREFIX):
             name, _, number = attr[2:].rpartition("_")
-            limit = level.slot_limits[name]
-            since_ms, until_ms = parse_fence(fence)[0], put[f"{UNTIL_PREFIX}{name}_{number}"]
-            times = (since_ms, until_ms, limit.ttl_ms, limit.max_hold_ms, since_ms)
+            limit, until_attr = level.slot_limits[name], UNTIL_PREFIX + attr[2:]
+            since_ms = parse_fence(fence)[0]
+            times = (since_ms, put[until_attr], limit.ttl_ms, limit.max_hold_ms, since_ms)
             owner = SlotOwner(level.entity_id, level.resource, name)
-            found.append(TakenSlot(name, int(number), fence, *times, owner))
+            found.append(TakenSlot(name, int(number), until_attr, attr, fence, *times, owner))
     return tuple(found)
 
 
-def release_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True) -> SlotChanges:
-    """Return what frees slots in a bucket last seen as ``image``, which may be older than the slots.
+def release_slots(
+    image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True
+) -> bool:
+    """Let a change free slots in a bucket last seen as ``image``, which may be older than the slots.
 
-    The guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
-    which they were held is usage; not of a grant that is undone.
+    Its guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
+    which they were held is usage; not of a grant that is undone. Return whether any time is.
     """
-    add: dict[str, int] = {}
-    guards: Guards = ()
+    counted = False
     for slot in slots:
         until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
-        guards += ((slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms))
+        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
+        change.remove += slot.until_attr, slot.fence_attr
         if counts:
-            _count_time(image, slot, until_ms, now_ms, add)
-    put: dict[str, int] = {}
-    if slots:
-        guards += note_peaks(image, slots, now_ms, put)
-    remove = tuple([attr for slot in slots for attr in (slot.until_attr, slot.fence_attr)])
-    return SlotChanges(guards, put, add, remove)
+            counted = _count_time(image, slot, until_ms, now_ms, change) or counted
+    note_peaks(image, table, change, slots, now_ms)
+    return counted
 
 
 def note_freed(
-    level: Level, image: Image, change: Change, slots: Sequence[TakenSlot], now_ms: int, changes: int
+    level: BucketLimits,
+    image: Image,
+    table: SlotTable,
+    change: Change,
+    slots: Sequence[TakenSlot],
+    now_ms: int,
+    changes: int,
 ) -> None:
     """Let a change that settles tokens also free slots. ``changes`` is what it counts for, as of `settle`."""
-    freed = release_slots(image, slots, now_ms, counts=changes > 0)
-    if level.usage_days and HOUR_END in image and freed.add:
-        freed.add[CHANGES] = changes
-    freed.note_in(change)
+    counted = release_slots(image, table, change, slots, now_ms, counts=changes > 0)
+    if level.usage_days and HOUR_END in image and counted:
+        change.add[CHANGES] = changes
 
 
-def renew_slots(image: Image, slots: Sequence[TakenSlot], now_ms: int) -> SlotChanges:
-    """Return what holds slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
-    add: dict[str, int] = {}
+def renew_slots(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
+    """Let a change hold slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
     for slot in slots:
-        _count_time(image, slot, image[slot.until_attr], now_ms, add)
-    guards = tuple([(attr, "=", image[attr]) for slot in slots for attr in (slot.fence_attr, slot.until_attr)])
-    put = {slot.until_attr: slot.renewed_until(now_ms) for slot in slots}
-    return SlotChanges(guards + note_peaks(image, slots, now_ms, put), put, add)
+        until_ms = image[slot.until_attr]
+        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
+        change.put[slot.until_attr] = slot.renewed_until(now_ms)
+        _count_time(image, slot, until_ms, now_ms, change)
+    note_peaks(image, table, change, slots, now_ms)
 
 
-def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, add: dict[str, int]) -> None:
-    """Add the time for which a slot was held since that was last counted; not to what counts tokens by now.
+def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, change: Change) -> bool:
+    """Add the time for which a slot was held since that was last counted. Return False if its limit counts tokens now.
 
     A renewal whose answer is still to come has counted up to a time to live before the instant that it has written.
     """
-    tc = attribute(slot.limit_name, "tc")
-    if attribute(slot.limit_name, "tl") in image:
-        add[tc] = add.get(tc, 0) + max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    if attribute(slot.limit_name, "tl") not in image:
+        return False
+    tc, held_ms = attribute(slot.limit_name, "tc"), max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    change.add[tc] = change.add.get(tc, 0) + held_ms
+    return True
 
 
-def drop_expired_slots(image: Image, now_ms: int) -> SlotChanges:
-    """Return what takes away slots that nobody holds any more, a bounded number of them."""
-    found = [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms] if SLOTS in image else []
-    return _drop_slots(image, found[:MOST_FREED])
+def drop_expired_slots(image: Image, change: Change, now_ms: int) -> None:
+    """Let a change take away slots that nobody holds any more, a bounded number of them."""
+    _drop_slots(image, change, [attr for _, _, attr in slot_attributes(image) if image[attr] <= now_ms])
 
 
-def _drop_slots(image: Image, attrs: Sequence[str]) -> SlotChanges:
-    """Return what takes away slots as they are seen in ``image``, by the attributes of their instants."""
-    guards = tuple([(attr, "=", image[attr]) for attr in attrs])
-    remove = tuple([each for attr in attrs for each in (attr, FENCE_PREFIX + attr[2:]) if each in image])
-    return SlotChanges(guards, {}, {}, remove)
+def shorten_slots(image: Image, change: Change, now_ms: int) -> None:
+    """Let a change shorten slots that were taken before the clock was set back, a bounded number of them."""
+    for attr, until_ms in list(SlotTable.parse(image).find_ahead(image, now_ms).items())[:MOST_FREED]:
+        change.equals[attr] = image[attr]
+        change.put[attr] = until_ms
+
+
+def _drop_slots(image: Image, change: Change, attrs: Sequence[str]) -> None:
+    """Let a change take away slots as they are seen in ``image``, by the attributes of their instants."""
+    for attr in attrs[:MOST_FREED]:
+        change.equals[attr] = image[attr]
+        change.remove += [each for each in (attr, FENCE_PREFIX + attr[2:]) if each in image]

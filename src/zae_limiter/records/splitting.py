@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..core.change import Change
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import MILLI
-from ..core.tokens import halve
+from ..core.tokens import split_balance
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
@@ -25,7 +25,7 @@ from .slots import count_slots
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .level import Level
+    from .level import BucketLimits
 
 MAX_SHARDS = 256
 SLOTS_PER_RECORD = 50
@@ -35,7 +35,7 @@ _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
 
-def is_worthwhile(level: Level, image: Image, cost: Mapping[str, int]) -> bool:
+def is_worthwhile(level: BucketLimits, image: Image, cost: Mapping[str, int]) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count = 2 * image[SHARDS]
     capacities = level.capacities()
@@ -49,7 +49,7 @@ def is_large(image: Image) -> bool:
     return count_slots(image) > SLOTS_PER_RECORD
 
 
-def split(level: Level, image: Image, now_ms: int) -> list[Write]:
+def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
     """Return the writes that leave the old shard half of its balance and make the new one of the other half.
 
     It is split as of the newest instant that it knows of: borders of schedules after that are still to come for both.
@@ -75,7 +75,7 @@ def split(level: Level, image: Image, now_ms: int) -> list[Write]:
         if whole is None:
             continue
         at, (old, mine, other) = token_fields(name), (whole.share(*shard) for shard in _family(level.shard, count))
-        gift = halve(change, at, image[at.tokens], old, mine, (rf, anchor), now_ms)
+        gift = split_balance(change, at, image[at.tokens], old, mine, (rf, anchor), now_ms)
         born |= {at.tokens: gift - other.produced_between(anchor, now_ms), at.consumed: 0, **stated_rule(at, whole)}
         if at.window in image:
             born[at.window] = image[at.window]

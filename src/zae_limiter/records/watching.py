@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.tokens import TokenLimit
     from .algebra import Image
-    from .level import Level
+    from .level import BucketLimits
 
 
-def watch(level: Level, image: Image | None, change: Change, now_ms: int) -> tuple[Alert, ...]:
+def watch(level: BucketLimits, image: Image | None, change: Change, now_ms: int) -> tuple[Alert, ...]:
     """Guard a change that takes from a bucket last seen as ``image`` by its thresholds; return those that it crosses.
 
     A change that only gives back crosses nothing. Of a bucket that is kept under another limit nothing is watched until
@@ -41,7 +41,7 @@ def watch(level: Level, image: Image | None, change: Change, now_ms: int) -> tup
     return tuple(alerts)
 
 
-def find_quiet_bounds(level: Level, image: Image, now_ms: int) -> dict[str, int]:
+def find_quiet_bounds(level: BucketLimits, image: Image, now_ms: int) -> dict[str, int]:
     """Return how much a charge has to leave of each limit with thresholds to cross none of them."""
     bounds = {}
     for name, limit in level.token_limits_of(image).items():
@@ -76,7 +76,9 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
     return crossing, after
 
 
-def _describe(level: Level, limit: Limit, mine: TokenLimit, crossing: Crossing, after: int, now_ms: int) -> list[Alert]:
+def _describe(
+    level: BucketLimits, limit: Limit, mine: TokenLimit, crossing: Crossing, after: int, now_ms: int
+) -> list[Alert]:
     assert mine.marks is not None  # it is watched
     used = (mine.rule.capacity - after) * limit.capacity // mine.rule.capacity
     whose = (level.entity_id, level.resource, limit.name)

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import charging
 from ..records.level import ANCHOR, CONFIG_VERSION, MADE
-from ..records.slots import SLOTS, find_ahead, find_idle_slots, find_taken
+from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
+from ..records.slots import NO_PREFERENCE, PreferredSlots
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..records.algebra import Image, Key
+    from ..records.algebra import Image, Key, Write
     from ..records.charging import Contention, Frame
-    from ..records.level import Level
+    from ..records.level import BucketLimits
     from .outlook import Outlook
 
 
@@ -26,6 +27,7 @@ _RACING_MS = 60_000
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
 _NONE: frozenset[str] = frozenset()
+_NO_SLOTS: tuple[Image | None, SlotTable] = (None, NO_TABLE)
 
 
 class LastSeen:
@@ -42,6 +44,7 @@ class LastSeen:
     __slots__ = (
         "_calm",
         "_checked",
+        "_slots",
         "before",
         "contended",
         "epoch",
@@ -64,37 +67,57 @@ class LastSeen:
         self.contended = _NONE
         self.freed: deque[tuple[str, int]] | None = None
         """Slots by limit and number that this process has freed lately, the last one at the end."""
-        self.before: Image | None = None
-        """Of a bucket with slots the image before, if it was seen some time before."""
+        self.before: SlotTable | None = None
+        """The slots of the image before, if it was seen some time before."""
+        self._slots: tuple[Image | None, SlotTable] = _NO_SLOTS
+        """An image with slots, and these; replaced as a whole."""
         self.raced_ms = -_RACING_MS
         """When a race for a slot was last lost."""
         self.outlook: Outlook | None = None
         """Of a bucket with quotas, whether tokens of these may come back."""
         self._calm = 0
-        self._checked: tuple[Level | None, Image | None, Frame | None] = (None, None, None)
+        self._checked: tuple[BucketLimits | None, Image | None, Frame | None] = (None, None, None)
         """An image that was found sound, and the limits that a level has in it; replaced as a whole."""
-        self.level: Level | None = None
+        self.level: BucketLimits | None = None
         """What `share` returned last."""
         self.planned: Any = None
         """Its `PlannedBucket`, on a store inside the process."""
         self.epoch = object()
         """Another one as soon as the limits that the image holds may be others, or begin at another anchor."""
 
-    def show(self, image: Image | None, now_ms: int) -> None:
-        """Keep a newer image. The instant never goes back, should the clock do so."""
+    def show(self, image: Image | None, now_ms: int, table: SlotTable | None = None) -> None:
+        """Keep a newer image, with its slots if they were read. The instant never goes back, should the clock do so."""
         self.refused = False
         before = self.image
         if before is None or image is None or before[ANCHOR] != image[ANCHOR] or before.get(MADE) != image.get(MADE):
             self.epoch = object()
-        if image is not None and SLOTS in image and now_ms - self.seen_ms >= _APART_MS:
-            self.before = self.image
+        if image is not None and SLOTS in image:
+            if now_ms - self.seen_ms >= _APART_MS:
+                self.before = None if before is None else self._slots[1]
+            self._slots = (image, table or SlotTable.parse(image))
+        elif self._slots is not _NO_SLOTS:
+            self._slots = _NO_SLOTS
         if self.outlook is not None:
             self.outlook.note_rises(self.image, image, now_ms)
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
 
-    def share(self, level: Level) -> Level:
+    def follow(self, image: Image, write: Write | None) -> SlotTable | None:
+        """Return the slots of an image that ``write`` alone has made of the last one; None if that is not known."""
+        before, table = self._slots
+        if write is None:
+            return None
+        if SLOTS not in image:
+            return NO_TABLE
+        return table.follow(image, (*write.put, *write.remove)) if write.seen is before else None
+
+    def slots_of(self, image: Image | None) -> SlotTable:
+        """Return the slots of an image, which mostly is the last one."""
+        known, table = self._slots
+        return table if known is image and image is not None else SlotTable.parse(image)
+
+    def share(self, level: BucketLimits) -> BucketLimits:
         """Return one object for all equal levels through which chains see the bucket, one after the other."""
         if self.level != level:
             self.level = level
@@ -108,9 +131,9 @@ class LastSeen:
         self.image = None
         self.seen_ms = 0
 
-    def limits(self, level: Level, image: Image, now_ms: int) -> Frame | None:
+    def limits(self, level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
         """Return the limits of a level at ``now_ms`` as a sound image holds them; None where it has to be moved."""
-        if level.slot_limits and find_ahead(image, now_ms):
+        if level.slot_limits and self.slots_of(image).find_ahead(image, now_ms):
             return None
         known_level, known_image, known = self._checked
         if known_level is level and known is not None and known.window[0] <= now_ms <= known.window[1]:
@@ -147,25 +170,26 @@ class LastSeen:
         """Return whether races for slots were lost lately: those that come back are wanted by several processes."""
         return now_ms - self.raced_ms < _RACING_MS
 
-    def preferred_slots(self, now_ms: int, shard: int) -> tuple[tuple[str, int], ...]:
-        """Return slots of a shard to take before others, the best at the end: own ones that were freed lately.
+    def preferred_slots(self, now_ms: int) -> PreferredSlots:
+        """Return which slots to take before others: own ones that were freed lately.
 
-        Where others race for slots, before these the ones that were free for some time: nobody is about to take them.
+        If others race for slots, then those that were free for some time.
         """
-        freed = tuple(self.freed or ())
-        if self.before is None or self.image is None or not self.is_raced_for(now_ms):
-            return freed
-        return *find_idle_slots(self.before, self.image, now_ms, shard), *freed
+        before = self.before if self.image is not None and self.is_raced_for(now_ms) else None
+        return PreferredSlots(tuple(self.freed or ()), before, self.image) if self.freed or before else NO_PREFERENCE
 
     def has_freed(self, now_ms: int) -> bool:
         """Return whether a slot that this process has freed was free when the bucket was last seen."""
-        taken = find_taken(self.image, now_ms) if self.freed else {}
-        return any(number not in taken.get(name, ()) for name, number in tuple(self.freed or ()))
+        table = self.slots_of(self.image) if self.freed else NO_TABLE
+        return any(not table.of(name).is_taken(number, now_ms) for name, number in tuple(self.freed or ()))
 
-    def has_preferred(self, now_ms: int, shard: int) -> bool:
+    def has_preferred(self, level: BucketLimits, now_ms: int) -> bool:
         """Return whether one of the preferred slots was free when the bucket was last seen."""
-        taken = find_taken(self.image, now_ms)
-        return any(number not in taken.get(name, ()) for name, number in self.preferred_slots(now_ms, shard))
+        preferred, table = self.preferred_slots(now_ms), self.slots_of(self.image)
+        free = {
+            each.name: table.of(each.name).find_free(each, now_ms) for each in level.slot_limits_of(self.image).values()
+        }
+        return any(preferred.choose(name, numbers, now_ms) is not None for name, numbers in free.items())
 
     def keep_freed(self, slots: Iterable[tuple[str, int]]) -> None:
         """Remember slots that were freed; the oldest ones are forgotten."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import CorruptRecordError
 from ..core.names import DEFAULT_RESOURCE
-from ..records import bucket, config, keys, reshaping
+from ..records import bucket, config, keys, migration
 from ..records.algebra import Committed
 from ..runtime.retries import tries
 
@@ -45,7 +45,7 @@ async def _read_version(backend: Backend, ns: str, entity_id: str, resource: str
 async def _stamp(backend: Backend, key: Key, image: Image | None, version: int, deadline: Deadline) -> None:
     """Stamp one record of a bucket, unless it is gone or was charged under this config already."""
     for _ in tries(key.pk):
-        write = None if image is None else reshaping.stamp(key, bucket.inspect(key, image), version)
+        write = None if image is None else migration.stamp(key, bucket.inspect(key, image), version)
         if write is None:
             return
         outcome = await backend.store.commit([write], timeout=deadline.left())

@@ -105,7 +105,8 @@ class MemoryStore:
             after = [apply_write(before[write.key], write) for write in writes]  # all of them, as it may raise
             images = tuple([self._put(write, before[write.key], new) for write, new in zip(writes, after, strict=True)])
             self._make_room({name_of(write.key) for write in writes}, now_ms)
-            return Committed(images)
+            undisturbed = all(write.seen is not None and before[write.key] is write.seen for write in writes)
+            return Committed(images, undisturbed)
 
     def has_records(self, pk: str) -> bool:
         """Return whether the partition of an entity holds anything; to be called with or without the lock."""
@@ -165,10 +166,10 @@ class MemoryStore:
         if old is None:
             if new is not None:
                 self._insert(name, new)
-        elif new is not None and not write.remove and _INDEXED.isdisjoint(write.put):
+        elif new is not None and _INDEXED.isdisjoint(write.put) and _INDEXED.isdisjoint(write.remove):
             self._table.replace(name, new)
-            if is_bucket(name) and full_at(new) < full_at(old):  # else what is noted is still a lower bound
-                self._queue.note_return(name, self._table.buckets)
+            if is_bucket(name) and name not in self.returned and full_at(new) < full_at(old):
+                self._queue.note_return(name, self._table.buckets)  # else what is noted is still a lower bound
         else:
             self._table.drop(name, old)
             if new is not None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from zae_limiter.core.production import FOR_EVER
 from zae_limiter.limiter import levels, planning
-from zae_limiter.limiter.chain import Chain, LevelShard, LevelShards
+from zae_limiter.limiter.chain import BucketShard, BucketShards, ChargePath
 from zae_limiter.limiter.draw_plan import PlannedBucket
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Image, Key, Write
-from zae_limiter.records.level import HOUR_END, Level, slot_limits_for, token_limits_for
+from zae_limiter.records.level import HOUR_END, BucketLimits, slot_limits_for, token_limits_for
+from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.repository.last_seen import LastSeen
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Planned(NamedTuple):
     part: Any
 
     @classmethod
-    def of(cls, part: planning.Part) -> Planned:
+    def of(cls, part: planning.ShardCharge) -> Planned:
         """Return what a part of the code under test says."""
         shard = part.shard.level.shard
         taken = part.lots, part.slots, part.lots_later
@@ -68,16 +69,16 @@ def key_of(shard: int = 0, entity_id: str = "key") -> Key:
     return keys.bucket(NAMESPACE, entity_id, RESOURCE, shard)
 
 
-def level_of(spot: Spot, now_ms: int) -> Level:
+def level_of(spot: Spot, now_ms: int) -> BucketLimits:
     """Return a record as it is charged at an instant."""
     scheduled = any(limit.schedule for limit in spot.terms.limits)
     return _level(spot, now_ms if scheduled else 0)
 
 
 @lru_cache(maxsize=256)
-def _level(spot: Spot, now_ms: int) -> Level:
+def _level(spot: Spot, now_ms: int) -> BucketLimits:
     terms, limits = spot.terms, spot.terms.limits
-    level = Level(
+    level = BucketLimits(
         key_of(0, spot.entity_id),
         NAMESPACE,
         spot.entity_id,
@@ -105,17 +106,17 @@ def _level(spot: Spot, now_ms: int) -> Level:
 def last_seen(image: Image | None, now_ms: int, crowd: Crowd | None = None) -> LastSeen:
     """Return what a client has seen of a record at an instant, with what a crowd has shown of it."""
     seen = LastSeen()
-    seen.image, seen.seen_ms = image, now_ms
+    seen.show(image, now_ms)
     if crowd is not None and crowd.freed:
         seen.keep_freed(crowd.freed)
     if crowd is not None and crowd.before is not None:
-        seen.before, seen.raced_ms = dict(crowd.before), now_ms
+        seen.before, seen.raced_ms = SlotTable.parse(dict(crowd.before)), now_ms
     return seen
 
 
-def chain_of(shards: Sequence[LevelShard], *, busy: bool = False) -> Chain:
+def chain_of(shards: Sequence[BucketShard], *, busy: bool = False) -> ChargePath:
     """Return the chain of one bucket, of which the first shard is charged first."""
-    return Chain((LevelShards(shards[0], tuple(shards), busy=busy),), None, 0, FOR_EVER, 1)
+    return ChargePath((BucketShards(shards[0], tuple(shards), busy=busy),), None, 0, FOR_EVER, 1)
 
 
 def limits_in(spot: Spot, image: Image, now_ms: int) -> charging.Frame | None:
@@ -129,5 +130,5 @@ def owned(spot: Spot, image: Image, now_ms: int) -> PlannedBucket | None:
     level = level_of(spot, now_ms)
     if level.slot_limits or level.shard_count > 1 or (level.usage_days and now_ms >= image.get(HOUR_END, 0)):
         return None
-    found = PlannedBucket.look(LevelShard(level, last_seen(image, now_ms)), image, now_ms)
+    found = PlannedBucket.look(BucketShard(level, last_seen(image, now_ms)), image, now_ms)
     return found if found is not None and found.since_ms <= now_ms <= found.until_ms else None

@@ -11,14 +11,15 @@ from zae_limiter.core.tokens import TokenFrame, Tokens
 from zae_limiter.records import (
     bucket,
     charging,
+    migration,
     pressure,
-    reshaping,
     slot_moves,
     slot_states,
     slots as slotting,
     splitting,
 )
-from zae_limiter.records.level import token_fields
+from zae_limiter.records.level import SHARDS, token_fields
+from zae_limiter.records.slot_table import SlotTable
 from zae_limiter.records.watching import find_quiet_bounds
 
 from ..worlds import Spot
@@ -124,6 +125,21 @@ def inspect(image: Image) -> None:
     bucket.inspect(key_of(), image)
 
 
+def _find_idle(before: Image, image: Image, now_ms: int, shard: int) -> dict[str, list[int]]:
+    """Return by limit the slots that are free in both images, in the order opposite to that in which they are taken."""
+    preferred, found = slotting.PreferredSlots((), SlotTable.parse(before), image), {}
+    for name in slotting.concurrency_limits(tuple(image)):
+        count, slots = image.get(SHARDS, 1), SlotTable.parse(image).of(name)
+        numbers = range(count - 1 - shard, image[f"b_{name}_cp"] // 1000, count)
+        free = [number for number in numbers if not slots.is_taken(number, now_ms)]
+        idle = []
+        while (place := preferred.choose(name, free, now_ms)) is not None:
+            idle.append(free.pop(place))
+        if idle:
+            found[name] = idle[::-1]
+    return found
+
+
 def facts(spot: Spot, image: Image, before: Image | None, cost: Mapping[str, int], now_ms: int) -> dict[str, Any]:
     """Return what further use is made of a record's numbers."""
     level = level_of(spot, now_ms)
@@ -132,7 +148,7 @@ def facts(spot: Spot, image: Image, before: Image | None, cost: Mapping[str, int
         "expiring": charging.is_expiring(level, image),
         "contended": sorted(charging.contended_limits(level, image, cost, now_ms)),
         "undisturbed": charging.is_undisturbed(level, before, image, cost),
-        "far": reshaping.is_far_from_anchor(image, spot.shard, now_ms),
+        "far": migration.is_far_from_anchor(image, spot.shard, now_ms),
         "large": splitting.is_large(image),
         "worth_splitting": splitting.is_worthwhile(level, image, cost),
         "high": pressure.is_high(level, image, now_ms),
@@ -143,8 +159,7 @@ def facts(spot: Spot, image: Image, before: Image | None, cost: Mapping[str, int
     }
     if before is not None:
         found["sustained"] = pressure.is_sustained(level.partition_writes, before, image)
-        idle = slotting.find_idle_slots(before, image, now_ms, spot.shard)
-        found["idle"] = {name: [number for owner, number in idle if owner == name] for name, _ in idle}
+        found["idle"] = _find_idle(before, image, now_ms, spot.shard)
     if charging.find_frame(level, image, now_ms) is not None:
         found["quiet"] = find_quiet_bounds(level, image, now_ms)
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.core.advance import UnusedAdvance
 from zae_limiter.core.tokens import settle_all
 from zae_limiter.limiter import committing, grant as grants, settling
-from zae_limiter.limiter.chain import LevelShard
+from zae_limiter.limiter.chain import BucketShard
 from zae_limiter.records import charging, ledger, settlement, watching
 from zae_limiter.records.level import CREDITS, SHARDS
 from zae_limiter.repository.last_seen import LastSeenBuckets
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from zae_limiter.records.algebra import Image
-    from zae_limiter.records.level import Level
+    from zae_limiter.records.level import BucketLimits
 
     from ..worlds import Terms, Unused
     from .levels import ImagesByShard
@@ -36,7 +36,7 @@ def receive(
 ) -> Receipt:
     """Return the receipt of a charge that left its records as ``images``, where others took ``later`` on top."""
     pairs = zip(spots, images, strict=True)
-    chain = chain_of([LevelShard(level_of(spot, now_ms), last_seen(image, now_ms)) for spot, image in pairs])
+    chain = chain_of([BucketShard(level_of(spot, now_ms), last_seen(image, now_ms)) for spot, image in pairs])
     is_plain = len(plans) == 1 and not chain.slot_names and CREDITS not in images[0]
     parts = None if is_plain else tuple([planned.part for planned in plans])
     return grants.Grant(chain, cost, images, now_ms, later, parts)
@@ -99,7 +99,7 @@ def _settle_part(
     """Settle one part as `settling.Settling` does, without a store."""
     level = part.shard.level
     image = images.get(level.shard)
-    part = part._replace(shard=LevelShard(level, last_seen(image, now_ms)))
+    part = part._replace(shard=BucketShard(level, last_seen(image, now_ms)))
     if image is None:
         return _remake(part, now_ms, current)
     if part.is_split:
@@ -112,7 +112,7 @@ def _settle_part(
     return [Settled(level.shard, change.write, change.accruals, made.alerts)]
 
 
-def _find_level(current: Terms, level: Level, image: Image, now_ms: int) -> Level | None:
+def _find_level(current: Terms, level: BucketLimits, image: Image, now_ms: int) -> BucketLimits | None:
     """Return a record under the terms in force; None if it was charged under newer ones."""
     found = level_of(Spot(current, level.shard, image.get(SHARDS, 1)), now_ms)
     return None if charging.is_ahead(found, image) else found

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from zae_limiter.core.change import Change
 from zae_limiter.records import charging, ledger, pressure, slots as slotting
-from zae_limiter.records.algebra import Write
+from zae_limiter.records.slot_table import SlotTable
 
 from .levels import Planned, Slot, level_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.records.algebra import Image
+    from zae_limiter.records.algebra import Image, Write
 
     from ..worlds import Spot
 
@@ -34,13 +34,13 @@ def renew(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int) -> tuple
     """Return the write that renews those slots that are due, the usage that it books, and these slots."""
     level = level_of(spot, now_ms)
     due = [slot for slot in slots if slot.is_due(now_ms, now_ms)]
-    guards, put, add, *_ = slotting.renew_slots(image, due, now_ms)
+    change = Change()
+    slotting.renew_slots(image, SlotTable.parse(image), change, due, now_ms)
     if level.partition_writes:
-        pressure.count(level, image, now_ms, put, add)
-    expires_ms = now_ms + level.lifetime_ms if charging.is_expiring(level, image) else None
-    write = Write(level.key, guards, put, add, (), expires_ms, seen=image)
-    change = ledger.with_usage(level, image, write, now_ms)
-    return change.write, change.accruals, due
+        pressure.count(level, image, now_ms, change.put, change.add)
+    change.expires_ms = now_ms + level.lifetime_ms if charging.is_expiring(level, image) else None
+    write, accruals = ledger.with_usage(level, image, charging.write_of(change, level.key, image), now_ms)
+    return write, accruals, due
 
 
 def note_renewed(slots: Sequence[Slot], now_ms: int) -> None:
@@ -53,5 +53,5 @@ def release(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int, change
     """Return the write that frees slots and does nothing else."""
     level = level_of(spot, now_ms)
     change = Change()
-    slotting.note_freed(level, image, change, slots, now_ms, changes)
+    slotting.note_freed(level, image, SlotTable.parse(image), change, slots, now_ms, changes)
     return charging.write_of(change, level.key, image)

@@ -9,9 +9,9 @@ from unittest import mock
 from zae_limiter.core.change import Change
 from zae_limiter.core.tokens import draw_all
 from zae_limiter.limiter import planning
-from zae_limiter.limiter.chain import LevelShard
+from zae_limiter.limiter.chain import BucketShard
 from zae_limiter.limiter.draw_plan import renew_expiry
-from zae_limiter.records import charging, reshaping
+from zae_limiter.records import charging, migration
 from zae_limiter.records.slots import Taker
 
 from .levels import NewerConfig, Planned, chain_of, last_seen, level_of, limits_in, owned
@@ -33,7 +33,7 @@ def _chosen(serial: int) -> Iterator[None]:
     ):
         try:
             yield
-        except planning.Outdated:
+        except planning.StalePath:
             raise NewerConfig from None
 
 
@@ -73,7 +73,7 @@ def migrate(
 ) -> Write | None:
     """Return the write that moves a bucket to the terms and takes tokens; None if they are not there."""
     level = level_of(spot, now_ms)
-    change = reshaping.migrate(level, image, cost, now_ms, changes, spends_credits)
+    change = migration.migrate(level, image, cost, now_ms, changes, spends_credits)
     return charging.write_of(change, level.key, image) if isinstance(change, Change) else None
 
 
@@ -89,10 +89,10 @@ def plan(
 ) -> Planned | None:
     """Return what takes a cost from one record, making or moving it if need be; None if it has too little."""
     level = level_of(spot, now_ms)
-    shard, takers = LevelShard(level, last_seen(image, now_ms, crowd)), _takers(askers) if level.slot_limits else ()
+    shard, takers = BucketShard(level, last_seen(image, now_ms, crowd)), _takers(askers) if level.slot_limits else ()
     with _chosen(serial):
         part = planning.plan_part(shard, image, cost, now_ms, _contention(crowd), len(askers), spends_credits, takers)
-    return Planned.of(part) if isinstance(part, planning.Part) else None
+    return Planned.of(part) if isinstance(part, planning.ShardCharge) else None
 
 
 def plan_again(planned: Planned, image: Image | None, now_ms: int) -> Planned | None:
@@ -107,7 +107,7 @@ def plan_across(
 ) -> list[Planned] | None:
     """Return what takes a cost from all records of a bucket, beginning with the first; None if it is not there."""
     pairs = zip(spots, images, strict=True)
-    shards = [LevelShard(level_of(spot, now_ms), last_seen(image, now_ms)) for spot, image in pairs]
+    shards = [BucketShard(level_of(spot, now_ms), last_seen(image, now_ms)) for spot, image in pairs]
     with _chosen(0):
         parts = planning.plan_across_shards(chain_of(shards, busy=busy), _takers([asker])[0], now_ms)
     return None if parts is None else [Planned.of(part) for part in parts]

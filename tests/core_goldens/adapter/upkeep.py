@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zae_limiter.records import charging, ledger, reshaping, splitting
+from zae_limiter.records import charging, ledger, migration, splitting
 
 from .levels import key_of, level_of
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def move_anchor(shard: int, image: Image, at_ms: int, now_ms: int) -> Write:
     """Return the write that moves a record to another anchor, as of an instant."""
-    return charging.write_of(reshaping.move_anchor(image, shard, at_ms, now_ms), key_of(shard), image)
+    return charging.write_of(migration.move_anchor(image, shard, at_ms, now_ms), key_of(shard), image)
 
 
 def stamp(shard: int, image: Image, version: int) -> Write | None:
     """Return the write that stamps a record with a config version; None if it has that already."""
-    return reshaping.stamp(key_of(shard), image, version)
+    return migration.stamp(key_of(shard), image, version)
 
 
 def split(spot: Spot, image: Image, now_ms: int) -> list[Write]:

@@ -129,7 +129,7 @@ class FakeSession:
         return self.make()
 
 
-class Chain:
+class ChargePath:
     """botocore's chain of providers, as far as it is touched."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ def source(session: FakeSession, now: list[float]) -> CredentialSource:
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_local_engine_asks_for_no_instance_role(local: bool) -> None:
-    session, chain = FakeSession(lambda: None), Chain()
+    session, chain = FakeSession(lambda: None), ChargePath()
     session.get_component = lambda name: chain  # type: ignore[attr-defined]  # only the chain is asked for
     subject = CredentialSource(session, local=lambda: local)
     if local:

@@ -127,7 +127,7 @@ def test_keys_under_the_same_limits_share_what_they_have_in_common() -> None:
     with limiter.acquire("one", "gpt-4", {"rpm": 1}) as one, limiter.acquire("two", "gpt-4", {"rpm": 1}) as two:
         assert one._grant is not None
         assert two._grant is not None
-        first, second = one._grant.chain.homes[0].level, two._grant.chain.homes[0].level
+        first, second = one._grant.chain.primary_shards[0].level, two._grant.chain.primary_shards[0].level
         assert first.limits is second.limits
         assert first.token_limits is second.token_limits
 

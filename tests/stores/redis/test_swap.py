@@ -312,8 +312,9 @@ def _swap(seen: Image, write: Write) -> Image | None:
     if swap is not None:
         name, arguments, after = swap
         assert after == apply_write(seen, write)
-        ((key, digest, kept, tail, expires),) = Reader().feed(b"*5\r\n" + name + arguments)
+        ((key, digest, kept, tail, rows, new, expires),) = Reader().feed(b"*7\r\n" + name + arguments)
         assert key.decode() == f"zae:{KEY.pk}:{KEY.sk}"
+        assert rows == new == b""
         assert _text(seen).encode()[: int(kept)] + tail == _text(after).encode()
         assert images.decode_image(Write(KEY), _text(after), committed=True) == after
         assert expires == (b"" if after.get(TTL) == seen.get(TTL) else b"%d" % after[TTL])

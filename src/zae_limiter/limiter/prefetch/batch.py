@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from ...records.algebra import Image
-    from ...records.level import Level
-    from ..planning import Part
+    from ...records.level import BucketLimits
+    from ..planning import ShardCharge
 
 
 @dataclass(slots=True, eq=False)
 class PrefetchedBatch:
     """The tokens that one write has drawn, and how it left the bucket."""
 
-    level: Level
+    level: BucketLimits
     image: Image
     seen_ms: int
     """The instant as of which the bucket was left so."""
@@ -69,7 +69,7 @@ class PrefetchedBatch:
         return UnusedAdvance(name, amount, room, self.seen_ms, anchor_ms)
 
 
-def find_batch(part: Part, image: Image, as_of_ms: int, now_ms: int, keep_ms: int) -> PrefetchedBatch | None:
+def find_batch(part: ShardCharge, image: Image, as_of_ms: int, now_ms: int, keep_ms: int) -> PrefetchedBatch | None:
     """Return the tokens drawn by a write at ``now_ms`` that left the bucket as ``image``; None if it drew nothing.
 
     It drew from full limits as of ``as_of_ms``. The tokens may be granted for ``keep_ms``.

@@ -14,7 +14,7 @@ from ...core.production import FOR_EVER, MILLI
 from ...core.tokens import Tokens
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS
-from ..chain import Chain, LevelShard, LevelShards
+from ..chain import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
 from ..planning import add_up
 from .batch import PrefetchedBatch, find_batch
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ...core.decide import Reading
     from ...core.limit import Limit
     from ...records.algebra import Image
-    from ...records.level import Level
+    from ...records.level import BucketLimits
     from ..chain import Override
-    from ..planning import Part
+    from ..planning import ShardCharge
     from .corrections import Books, Correction, WriteUnderWay
 
     Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
@@ -67,7 +67,7 @@ class Taken:
         if any(self.pieces[0][1].values()):  # else it has taken nothing
             self.bucket.put_back(self.pieces)
 
-    def read_left(self, level: Level, now_ms: int) -> Iterator[tuple[Limit, int]]:
+    def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it: what was held, and what the bucket had as well."""
         batch, _, left = self.pieces[-1]
         rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
@@ -90,7 +90,7 @@ def _add_rests(
 
 
 @dataclass(slots=True, eq=False)
-class DrawChain(Chain):
+class DrawPath(ChargePath):
     """One prefetched bucket as a chain, for the writes that draw from it."""
 
     bucket: PrefetchedBucket = field(kw_only=True)
@@ -103,12 +103,12 @@ class DrawChain(Chain):
 class PrefetchedBucket(CorrectedBucket):
     """The tokens held of one bucket, the callers' demand for them, and what is to be corrected."""
 
-    chain: DrawChain
+    chain: DrawPath
     """The bucket alone, for the writes that draw from it."""
     names: Collection[str]
     """Its limits."""
 
-    def __init__(self, books: Books, home: LevelShard, given: Override | None) -> None:
+    def __init__(self, books: Books, home: BucketShard, given: Override | None) -> None:
         super().__init__(books, home)
         self.demand = Demand(books.now_ms())
         self._looked: PrefetchedBatch | None = None
@@ -127,19 +127,19 @@ class PrefetchedBucket(CorrectedBucket):
         self.batches: list[PrefetchedBatch] = []
         """The tokens, the oldest first."""
 
-    def _move(self, home: LevelShard, given: Override | None) -> None:
+    def _move(self, home: BucketShard, given: Override | None) -> None:
         self.home = home
         self.names = frozenset(home.level.token_limits)
-        self.chain = DrawChain((LevelShards(home, (home,)),), given, 0, FOR_EVER, 0, bucket=self)
+        self.chain = DrawPath((BucketShards(home, (home,)),), given, 0, FOR_EVER, 0, bucket=self)
         self.chain.sharded = False  # its writes know this record alone
 
-    def serves(self, level: Level) -> bool:
+    def serves(self, level: BucketLimits) -> bool:
         """Return whether the tokens were drawn under the limits of a level, and from its shard."""
         mine = self.home.level
         same = mine.token_limits is level.token_limits and mine.version == level.version
         return same and mine.shard_count == level.shard_count
 
-    def follow(self, home: LevelShard, given: Override | None) -> bool:
+    def follow(self, home: BucketShard, given: Override | None) -> bool:
         """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
         if self.serves(home.level) and home.seen is self.home.seen:
             return True
@@ -280,7 +280,7 @@ class PrefetchedBucket(CorrectedBucket):
                     if back or (self.grants and batch.level.usage_days):  # they have to be counted as well
                         self.correct(batch, back, unused=True)
 
-    def keep(self, part: Part, image: Image | None, write: WriteUnderWay) -> None:
+    def keep(self, part: ShardCharge, image: Image | None, write: WriteUnderWay) -> None:
         """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
         self.books.writes += 1
         if image is None:
@@ -315,7 +315,7 @@ class PrefetchedBucket(CorrectedBucket):
         image = self.home.seen.image
         return self.home.level.shard_count > 1 or (image is not None and CREDITS in image)
 
-    def add_to(self, level: Level, reading: Reading, now_ms: int) -> Reading:
+    def add_to(self, level: BucketLimits, reading: Reading, now_ms: int) -> Reading:
         """Return what was read of the bucket with the tokens that are held of it, and what is to be corrected."""
         if self.is_idle:
             return reading

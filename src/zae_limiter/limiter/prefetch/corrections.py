@@ -15,7 +15,7 @@ from ...records.algebra import Write, apply_write, compose
 from ...records.level import CHANGES, HOUR_END, MADE
 from ...records.settlement import Charge, is_split
 from ...runtime.port import has_ended
-from ..chain import LevelShard
+from ..chain import BucketShard
 from ..planning import add_up
 from ..settling import SettlementPart
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...core.advance import UnusedAdvance
     from ...records.algebra import Image
-    from ...records.level import Level
+    from ...records.level import BucketLimits
     from ...repository.backend import Backend
     from ...repository.last_seen import LastSeen
     from .batch import PrefetchedBatch
@@ -57,7 +57,7 @@ class Books:
         self._active[bucket] = None
         self.wake(bucket.due_ms())
 
-    def count_lost(self, level: Level, delta: Mapping[str, int]) -> None:
+    def count_lost(self, level: BucketLimits, delta: Mapping[str, int]) -> None:
         """Count and log a correction that could not be written."""
         self.lost += 1
         tokens = {name: amount // MILLI for name, amount in delta.items() if amount}
@@ -103,7 +103,7 @@ class Correction:
     def settlements(self, seen: LastSeen) -> list[SettlementPart]:
         """Return what the draws give back and what they owe, as settlements."""
         level, image, seen_ms = self.batch.level, self.batch.image, self.batch.seen_ms
-        shard, charge = LevelShard(level, seen), Charge.of(level, image, seen_ms)
+        shard, charge = BucketShard(level, seen), Charge.of(level, image, seen_ms)
         back = SettlementPart(shard, self.back, charge, changes=0, unused=tuple(self.unused))
         return [part for part in (back, SettlementPart(shard, self.owed, charge, changes=0)) if part.delta]
 
@@ -138,7 +138,7 @@ class WriteUnderWay:
 class CorrectedBucket:
     """A bucket that is written by one write at a time, and the corrections that wait for it."""
 
-    def __init__(self, books: Books, home: LevelShard) -> None:
+    def __init__(self, books: Books, home: BucketShard) -> None:
         self.books = books
         self.home = home
         self.lock = threading.RLock()
@@ -233,7 +233,7 @@ class CorrectedBucket:
 
 
 def _settle_all(
-    home: LevelShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
+    home: BucketShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
 ) -> tuple[Write | None, Image]:
     """Return the write that settles corrections and counts grants, None for nothing; and the image that it leaves."""
     level, after = home.level, image

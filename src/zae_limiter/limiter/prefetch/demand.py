@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...records.algebra import Image, Write
-    from ...records.level import Level
+    from ...records.level import BucketLimits
 
 FEWEST = 2
 """Minimum number of acquires expected while tokens are kept, for any to be drawn in advance."""
@@ -55,7 +55,7 @@ class Demand:
         self._asked, self._wanted, self._since_ms = 0, {}, now_ms
         return True
 
-    def learn(self, level: Level, image: Image, write: Write, now_ms: int) -> None:
+    def learn(self, level: BucketLimits, image: Image, write: Write, now_ms: int) -> None:
         """Learn from the image that an own write has left: what it has consumed beyond that is of others."""
         counters = {name: limit.at.consumed for name, limit in level.token_limits.items()}
         for name, attr in counters.items():

@@ -10,16 +10,16 @@ from ...core.advance import choose_advance
 from ...core.change import Change, Drawn
 from ...core.errors import ZAELimiterError
 from ...core.production import MILLI
-from ...records import bucket as records, charging, reshaping
+from ...records import bucket as records, charging, migration
 from ...records.algebra import compose
 from ...records.ledger import with_usage
 from ...records.level import ANCHOR, token_fields
 from ...records.watching import watch
-from ..deciding import UNKNOWN, Draft
+from ..deciding import UNKNOWN, CommitPlan
 from ..engine import Engine
 from ..grant import NOTHING, new_grant
-from ..planning import Outdated, Part, add_up, plan_part
-from .bucket import DrawChain
+from ..planning import ShardCharge, StalePath, add_up, plan_part
+from .bucket import DrawPath
 from .corrections import NeedsExactWrite
 from .demand import FEWEST
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ...core.alerts import Alert
     from ...records.algebra import Committed, Image, Write
     from ...records.charging import Contention, Frame
-    from ...records.level import Level
+    from ...records.level import BucketLimits
     from ...runtime.deadline import Deadline
-    from ..chain import Chain
+    from ..chain import ChargePath
     from ..coalescer import PendingCharge
-    from ..deciding import Knowledge, Lack
+    from ..deciding import Freshness, Lack
     from ..grant import Grant
     from .bucket import PrefetchedBucket
     from .corrections import WriteUnderWay
@@ -47,7 +47,7 @@ _CROWDED = 0.7
 
 
 class DrawEngine(Engine):
-    """Charges the `DrawChain` of a prefetched bucket: callers get what is held and what its next write draws."""
+    """Charges the `DrawPath` of a prefetched bucket: callers get what is held and what its next write draws."""
 
     def start_if_low(self, bucket: PrefetchedBucket) -> None:
         """Draw more tokens in the background before those that are held run out, unless that is under way."""
@@ -69,22 +69,24 @@ class DrawEngine(Engine):
 
     async def write(self, bucket: PrefetchedBucket) -> None:
         """Write what there is to write of a bucket, and draw in advance if it does. Failures are left to callers."""
-        with contextlib.suppress(ZAELimiterError, NeedsExactWrite, Outdated):
+        with contextlib.suppress(ZAELimiterError, NeedsExactWrite, StalePath):
             await self.take(bucket.chain, NOTHING, self._clock.now_ms(), self.begin())
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
-        for taken in grant.held or ():
+        for taken in grant.prefetched or ():
             if taken is not None:
                 taken.settle(delta)
         await super().settle(grant, delta, deadline)
 
-    def refuse_again(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> None:
+    def refuse_again(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> None:
         """Raise the refusal that is known without asking the store, unless the bucket may have more elsewhere."""
         if not _bucket_of(chain).may_have_more:
             super().refuse_again(chain, cost, now_ms)
 
-    async def charge(self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline) -> None:
+    async def charge(
+        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
+    ) -> None:
         """Decide charges as of now. Raise `NeedsExactWrite` while another write is under way."""
         bucket = _bucket_of(chain)
         write = bucket.begin(self._scope or self._runtime.scope())
@@ -96,12 +98,12 @@ class DrawEngine(Engine):
             bucket.end(write)
 
     def _draft(
-        self, chain: Chain, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Knowledge
-    ) -> Draft | Lack:
+        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Freshness
+    ) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
-        Raise `Outdated` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing in other
-        places.
+        Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing
+        elsewhere.
         """
         bucket, now_ms = _bucket_of(chain), chain.instant(self._clock.now_ms())
         level, image = bucket.home.level, bucket.home.seen.image
@@ -111,7 +113,7 @@ class DrawEngine(Engine):
                 raise NeedsExactWrite
             write.sent, write.now_ms, write.as_of_ms = False, now_ms, now_ms
             if bucket.home.is_outgrown:
-                raise Outdated
+                raise StalePath
             bucket.end_batches(now_ms)
             settled, after = (None, None) if image is None else bucket.settle(write, image, now_ms)
             ready = bucket.count_ready(now_ms)
@@ -122,7 +124,7 @@ class DrawEngine(Engine):
             short = {name: max(0, amount) for name, amount in lacking.items() if amount > 0 or not ready.get(name)}
             write.awaited = write.awaited or bool(short)
             if cost and not short:  # what is held is enough
-                return Draft(charges, cost, [])
+                return CommitPlan(charges, cost, [])
             if not charges and bucket.may_have_more:
                 raise NeedsExactWrite
             if not charges and any(bucket.count_left(now_ms).values()):
@@ -132,9 +134,9 @@ class DrawEngine(Engine):
             if parts is None or not (charges or any(part.cost for part in parts)):
                 return UNKNOWN
             write.sent = image is not None and bool(parts)  # the first write of a bucket settles nothing
-            return Draft(charges, cost, parts)
+            return CommitPlan(charges, cost, parts)
 
-    def learn(self, chain: Chain, chosen: Draft, outcome: Committed, now_ms: int) -> list[Part]:
+    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
         """Keep what a write has drawn, forget what it has settled, and give each charge its grant.
 
         A charge for which others have left too little gets none.
@@ -161,31 +163,31 @@ class DrawEngine(Engine):
         return crossing
 
     async def _follow(
-        self, chain: Chain, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
-    ) -> tuple[Chain, list[PendingCharge[Grant]]]:
-        """Raise `Outdated`: the bucket is found by way of chains, which have to be resolved as wholes."""
-        raise Outdated
+        self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
+    ) -> tuple[ChargePath, list[PendingCharge[Grant]]]:
+        """Raise `StalePath`: the bucket is found by way of chains, which have to be resolved as wholes."""
+        raise StalePath
 
     async def refuse(
         self,
-        chain: Chain,
+        chain: ChargePath,
         pending: list[PendingCharge[Grant]],
         lack: Lack,
         now_ms: int,
-        knowledge: Knowledge,
+        knowledge: Freshness,
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge as of now, when more tokens may be granted than before."""
         return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), knowledge, deadline)
 
 
-def _bucket_of(chain: Chain) -> PrefetchedBucket:
-    assert isinstance(chain, DrawChain)
+def _bucket_of(chain: ChargePath) -> PrefetchedBucket:
+    assert isinstance(chain, DrawPath)
     return chain.bucket
 
 
 def _choose_charges(
-    level: Level,
+    level: BucketLimits,
     pending: Iterable[PendingCharge[Grant]],
     ready: Mapping[str, int],
     image: Image | None,
@@ -210,16 +212,16 @@ def _choose_charges(
 
 def _plan(
     bucket: PrefetchedBucket, write: WriteUnderWay, settled: Write | None, image: Image | None, short: Mapping[str, int]
-) -> list[Part] | None:
+) -> list[ShardCharge] | None:
     """Return the write that draws what is ``short`` and an advance, after ``settled``, which leaves ``image``.
 
-    Return None if what is short is not there, [] if nothing is to be written. Raise `Outdated` if the bucket was
+    Return None if what is short is not there, [] if nothing is to be written. Raise `StalePath` if the bucket was
     charged under newer config.
     """
     level, now_ms, before = bucket.home.level, write.now_ms, bucket.home.seen.image
     if image is None or before is None:
         first = plan_part(bucket.home, None, short, now_ms, charging.ALONE, 0) if short else []
-        return [first] if isinstance(first, Part) else None if short else []
+        return [first] if isinstance(first, ShardCharge) else None if short else []
     change, drawn = _draw(bucket, write, image, short)
     if drawn and change is None:
         return None
@@ -235,7 +237,7 @@ def _plan(
         alerts = watch(level, before, both, now_ms)
         whole = charging.write_of(both, level.key, before)
     whole, accruals = with_usage(level, before, whole, now_ms)
-    return [Part(bucket.home, drawn, whole, accruals, write.grants, alerts=alerts)]
+    return [ShardCharge(bucket.home, drawn, whole, accruals, write.grants, alerts=alerts)]
 
 
 def _find_drawn(
@@ -263,8 +265,8 @@ def _draw(
     frame = seen.limits(level, image, now_ms)
     if frame is None or now_ms > frame.until_ms:
         if charging.is_ahead(level, image):
-            raise Outdated
-        change = reshaping.migrate(level, image, short, now_ms, 0, spends_credits=False) if short else None
+            raise StalePath
+        change = migration.migrate(level, image, short, now_ms, 0, spends_credits=False) if short else None
         return change if isinstance(change, Change) else None, short
     contention, limits = _find_contention(bucket, now_ms), dict(frame.by_name)
     write.as_of_ms = now_ms - (charging.LAG_MS if contention.names else 0)

@@ -16,7 +16,7 @@ from ...runtime.retries import tries
 from ..amounts import check_known
 from ..engine import Engine
 from ..grant import NOTHING, new_grant
-from ..planning import Outdated
+from ..planning import StalePath
 from .corrections import NeedsExactWrite
 from .draws import DrawEngine
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...repository.backend import Backend
     from ...repository.outlook import Reserving
     from ...runtime.deadline import Deadline
-    from ..chain import Chain, LevelShard
+    from ..chain import BucketShard, ChargePath
     from ..coalescer import Turn
     from ..grant import Grant, GrantFields, TakenTokens
     from ..options import AcquireOptions
@@ -55,7 +55,7 @@ class PrefetchingEngine(Engine):
         if not options.plain or options.exact or self._lines.waiting:
             return None
         now_ms, cache = self._clock.now_ms(), self._backend.cache
-        try:  # as `Chains.known`
+        try:  # as `ChargePaths.known`
             chain = self._chains.get((entity_id, resource, options.given))
         except TypeError:
             return None
@@ -65,13 +65,13 @@ class PrefetchingEngine(Engine):
         cache.hits += granted is not None
         return granted
 
-    def take_held(self, chain: Chain, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
+    def take_held(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> GrantFields | None:
         """Take a cost at every level from what is held; return None, with nothing taken, if it is not all there."""
         found: list[Taken] = []
         for name in cost:
             if name not in chain.names:
                 return None
-        for level, _ in chain.homes:
+        for level, _ in chain.primary_shards:
             bucket = self.prefetcher.get((level.key.pk, level.priority))
             taken = None
             if bucket is not None and bucket.serves(level):
@@ -89,7 +89,7 @@ class PrefetchingEngine(Engine):
 
     async def take(
         self,
-        chain: Chain,
+        chain: ChargePath,
         cost: Mapping[str, int],
         now_ms: int,
         deadline: Deadline,
@@ -101,18 +101,18 @@ class PrefetchingEngine(Engine):
         if chain.joined:
             return await super().take(chain, cost, now_ms, deadline, options, holder, turn)
         exact, counts = options is not None and (options.exact or options.atomic), True
-        for _ in tries(chain.homes[0].level.key.pk):
-            served: list[TakenTokens | None] = [None] * len(chain.homes)
+        for _ in tries(chain.primary_shards[0].level.key.pk):
+            served: list[TakenTokens | None] = [None] * len(chain.primary_shards)
             cold: tuple[int, ...] = ()
             try:
-                for place, home in enumerate(() if exact else chain.homes):
+                for place, home in enumerate(() if exact else chain.primary_shards):
                     served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
                 cold = tuple([place for place, taken in enumerate(served) if taken is None])
                 grant = new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
                 if cold:
                     grant = await super().take(chain.part(cold), cost, now_ms, deadline, options, holder, turn)
                     whole = chain if grant.chain.whole is None else grant.chain.whole[0]  # with the shards charged
-                    grant = grant._replace(chain=whole, held=tuple(served) if any(served) else None)
+                    grant = grant._replace(chain=whole, prefetched=tuple(served) if any(served) else None)
                 self.prefetcher.granted += len(served) - len(cold)
                 return grant
             except BaseException as error:
@@ -121,14 +121,16 @@ class PrefetchingEngine(Engine):
                 if isinstance(error, RateLimitExceeded) and not exact:
                     cost = cost if holder is None else chain.complete(cost)
                     return self._take_after_all(chain, cost, error, len(cold) == len(served))
-                if not isinstance(error, Outdated):
+                if not isinstance(error, StalePath):
                     raise
             chain = await self._chains.follow(chain, deadline, charges=True)
             check_known("consume", cost, chain.names)
             now_ms, counts = self._clock.now_ms(), False
         raise AssertionError  # pragma: no cover  # tries() ends by raising
 
-    def _take_after_all(self, chain: Chain, cost: Mapping[str, int], error: RateLimitExceeded, is_whole: bool) -> Grant:
+    def _take_after_all(
+        self, chain: ChargePath, cost: Mapping[str, int], error: RateLimitExceeded, is_whole: bool
+    ) -> Grant:
         """Take what is held by now, if others have drawn enough; else raise a refusal with the statuses of all levels.
 
         ``error`` has them already if all levels were asked together.
@@ -143,7 +145,13 @@ class PrefetchingEngine(Engine):
         raise type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms)) from None
 
     async def _take_level(
-        self, chain: Chain, home: LevelShard, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
+        self,
+        chain: ChargePath,
+        home: BucketShard,
+        cost: Mapping[str, int],
+        now_ms: int,
+        deadline: Deadline,
+        counts: bool,
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it needs an exact write."""
         bucket = self.prefetcher.find(home, chain.given)
@@ -163,10 +171,10 @@ class PrefetchingEngine(Engine):
             grant = await self.draws.take(bucket.chain, cost, now_ms, deadline)
         except NeedsExactWrite:
             return None
-        return grant.held[0] if grant.held else None
+        return grant.prefetched[0] if grant.prefetched else None
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
         await self.draws.settle(grant, delta, deadline)
-        if grant.held is not None and self._backend.closed:  # no other write takes it along
+        if grant.prefetched is not None and self._backend.closed:  # no other write takes it along
             await self.prefetcher.flush()

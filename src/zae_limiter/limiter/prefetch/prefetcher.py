@@ -19,7 +19,7 @@ from ...logs import RETURN_LOST, tell
 from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from ...stores.bounded import BoundedMap
-from ..chain import Chain
+from ..chain import ChargePath
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ...repository.backend import Backend
     from ...runtime.port import Caller
     from ..background import BackgroundStore
-    from ..chain import LevelShard, Override
-    from ..chains import Chains
+    from ..chain import BucketShard, Override
+    from ..chains import ChargePaths
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How many times a bucket that is being written elsewhere is tried, and the pause between tries, in seconds."""
@@ -47,7 +47,7 @@ class Prefetcher(Books):
     draws: DrawEngine
     """Writes the buckets; set by the limiter whenever it has a new engine."""
 
-    def __init__(self, backend: Backend, chains: Chains, background: BackgroundStore, keep_ms: int) -> None:
+    def __init__(self, backend: Backend, chains: ChargePaths, background: BackgroundStore, keep_ms: int) -> None:
         super().__init__(backend, keep_ms)
         self._background = background
         self._buckets: BoundedMap[tuple[str, str | None], PrefetchedBucket] = BoundedMap(backend.max_cached_keys)
@@ -62,7 +62,7 @@ class Prefetcher(Books):
         after_fork(self._forget)
         _OPEN.add(self)
 
-    def find(self, home: LevelShard, given: Override | None) -> PrefetchedBucket | None:
+    def find(self, home: BucketShard, given: Override | None) -> PrefetchedBucket | None:
         """Return the bucket of a level; None if none of its tokens are drawn in advance.
 
         Slots are the store's to count; limits that may be overdrawn keep no caller waiting; of a quota, a process that
@@ -194,7 +194,7 @@ def _close_all() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class PrefetchingChain(Chain):
+class PrefetchingChain(ChargePath):
     """A chain whose readings include the tokens that this process holds."""
 
     prefetcher: Prefetcher = field(kw_only=True)
@@ -202,7 +202,7 @@ class PrefetchingChain(Chain):
     def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
         """Return readings of its levels with what is held of each."""
         found = []
-        for (level, _), reading in zip(self.homes, readings, strict=True):
+        for (level, _), reading in zip(self.primary_shards, readings, strict=True):
             bucket = self.prefetcher.get((level.key.pk, level.priority))
             found.append(reading if bucket is None else bucket.add_to(level, reading, now_ms))
         return found

@@ -93,7 +93,7 @@ class _Connection:
             answer = reader.feed(data)
             if answer is not None:
                 return answer, reader.keep_alive and (tls is None or not (tls.pending() or self._incoming.pending))
-            await self._sockets.give_way()
+            await self._sockets.yield_thread()
 
     async def ask(self, data: bytes, deadline: float) -> bytes:
         """Send bytes and return the first that come back."""

@@ -55,7 +55,7 @@ class BlockingSockets:
         sock.settimeout(seconds_left(deadline))
         return sock.recv(_PIECE)
 
-    async def give_way(self) -> None:
+    async def yield_thread(self) -> None:
         """Do nothing: other threads run as well."""
 
     async def pause(self, seconds: float) -> None:
@@ -104,7 +104,7 @@ class AsyncSockets:
             raise TimeoutError
         return data
 
-    async def give_way(self) -> None:
+    async def yield_thread(self) -> None:
         """Let the other tasks of the loop run: receiving what is there already does not suspend."""
         await asyncio.sleep(0)
 

@@ -20,12 +20,41 @@
 -- beyond is compared digit by digit and never added to.
 -- An index entry is "n\0partition\0sort\0pk\0sk" (n = 1..4) or "0\0pk\0sk", all at score 0, so in the order of bytes.
 
-local find, sub, byte, format, call = string.find, string.sub, string.byte, string.format, redis.call
+local find, sub, byte, format, concat, call = string.find, string.sub, string.byte, string.format, table.concat, redis.call
 local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
 local now = tonumber(ARGV[2])
 
+-- A record is looked into as it is, which takes longer the longer it is. One that a write says much of is taken apart
+-- first: its attributes in their order, and what stands behind the name of each.
+local MUCH = 64
+local function take_apart(text)
+  local order, rests = {}, {}
+  for attr, rest in string.gmatch(sub(text, 2), '([^\n=]*)(=?[^\n]*)\n') do
+    order[#order + 1], rests[attr] = attr, rest
+  end
+  return {order = order, rests = rests}
+end
+
+local function join(record)
+  if type(record) ~= 'table' then
+    return record
+  end
+  local lines, rests = {''}, record.rests
+  for _, attr in ipairs(record.order) do
+    if rests[attr] then
+      lines[#lines + 1] = attr .. rests[attr]
+      rests[attr] = nil -- one that was removed and put again is in the order twice
+    end
+  end
+  lines[#lines + 1] = ''
+  return concat(lines, '\n')
+end
+
 -- The value of an attribute, and where its line begins and ends.
 local function get(record, attr, from)
+  if type(record) == 'table' then
+    return record.rests[attr] and sub(record.rests[attr], 2)
+  end
   local first, last = find(record, '\n' .. attr .. '=', from or 1, true)
   if first then
     local stop = find(record, '\n', last + 1, true)
@@ -35,6 +64,13 @@ end
 
 -- The record with another value of an attribute, or without it.
 local function set(record, attr, value)
+  if type(record) == 'table' then
+    if not record.rests[attr] then
+      record.order[#record.order + 1] = attr
+    end
+    record.rests[attr] = value and '=' .. value
+    return record
+  end
   local _, first, stop = get(record, attr)
   local line = value and attr .. '=' .. value .. '\n' or ''
   return first and sub(record, 1, first) .. line .. sub(record, stop + 1) or record .. line
@@ -102,7 +138,7 @@ local function changed(record, puts, adds, removes)
   for _ = 1, adds do
     local attr, amount = tokens(), tokens()
     local value, first, stop = get(record, attr, from)
-    if not first then
+    if not value and from > 1 then
       record, done, from = done .. sub(record, from), '', 1
       value, first, stop = get(record, attr)
     end
@@ -113,10 +149,10 @@ local function changed(record, puts, adds, removes)
     elseif first then
       done, from = done .. sub(record, from, first) .. attr .. '=' .. format('%.0f', sum), stop
     else
-      record = record .. attr .. '=' .. format('%.0f', sum) .. '\n'
+      record = set(record, attr, format('%.0f', sum))
     end
   end
-  record = done .. sub(record, from)
+  record = from > 1 and done .. sub(record, from) or record
   for _ = 1, removes do
     record = set(record, tokens())
   end
@@ -144,10 +180,14 @@ for kind in tokens do
     ttl, broken = nil, broken or kind ~= '2'
   end
   local old = stored and not (now and ttl and ttl * 1000 <= now) and stored
-  if not holds(old, guards) then
+  local before = old or '\n'
+  if guards + puts + adds + removes > MUCH then
+    before = take_apart(before)
+  end
+  if not holds(old and before, guards) then
     outcome = '0'
   end
-  local new = changed(old or '\n', puts, adds, removes)
+  local new = changed(before, puts, adds, removes)
   if not new then
     outcome = outcome == '1' and '-1' or outcome
   elseif expires == '0' then
@@ -157,6 +197,7 @@ for kind in tokens do
   else
     expires = false
   end
+  new = join(new)
   local pk, sk = index ~= 0 and tokens(), index ~= 0 and tokens()
   if index < 0 then
     index = old and not ttl and expires and expires ~= '0' and -index or 0
@@ -224,7 +265,7 @@ if outcome ~= '1' then
   for place, write in ipairs(writes) do
     answer[place + 1] = write[OLD] or ''
   end
-  return table.concat(answer, '\0')
+  return concat(answer, '\0')
 end
 
 -- Something else at a key of the index is an error before anything is done.
@@ -262,4 +303,4 @@ for place, write in ipairs(writes) do
   end
   answer[place + 1] = kind == '1' and write[NEW] or kind == '0' and write[OLD] or ''
 end
-return table.concat(answer, '\0')
+return concat(answer, '\0')

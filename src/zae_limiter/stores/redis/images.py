@@ -5,30 +5,39 @@ break cannot occur; whole numbers are plain digits.
 
 An image of this store knows the text it is stored as. A swap sends a digest of the text that was seen, and the text
 from the first number that changes on; the server need not look at guards.
+
+A bucket may have thousands of lines for its slots. These are its *rows* and stand behind all others, its *head*. A swap
+digests the head and the rows that its write names, and sends the rows that it puts, which go to the end.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import sha1
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, apply_write, expiry_seconds, holds
+from ...records.slot_table import FENCE_PREFIX, ROWS, SLOTS
 from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
 _KEEP = "-"
 _NOTHING = pack_arguments("")
+_NO_ROWS = pack_arguments("", "")
+_KEEP_NOTHING = pack_arguments(0)
 _LEAST, _MOST = -(2**53), 2**53
 """Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 FULL_COMMITS = 16
 """How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
+MOST_ROWS = 64
+"""Maximum number of rows that a swap names; one that changes more sends all rows."""
+_ROW_BYTES = tuple([prefix.encode() for prefix in ROWS])
 
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
@@ -88,7 +97,7 @@ def can_change_index(write: Write) -> bool:
 
 
 class _Form(NamedTuple):
-    """The text of a record in which the whole numbers of ``attrs`` are left open, and where it is stored."""
+    """The head of a record in which the whole numbers of ``attrs`` are left open, and where it is stored."""
 
     key: Key
     naming: str
@@ -103,50 +112,62 @@ class _Form(NamedTuple):
     kept: bytes
     """The same, packed."""
     tail: bytes
-    """The text from there on, with ``%d`` for each number."""
+    """The head from there on, with ``%d`` for each number."""
 
 
 class StoredImage(dict[str, Any]):
-    """An image with the ``text`` it is stored as.
+    """An image with the text it is stored as, its ``head`` and its ``rows``.
 
-    ``full_commits`` is how many more commits must find that nobody else has written in between before the record is
-    swapped again. ``form`` is that of the swap before: the next one mostly changes no other numbers.
+    ``mixed`` is that text if rows stand between other lines, else None. ``full_commits`` is how many more commits must
+    find that nobody else has written in between before the record is swapped again. ``form`` is that of the swap
+    before: the next one mostly changes no other numbers.
     """
 
-    __slots__ = ("form", "full_commits", "text")
+    __slots__ = ("form", "full_commits", "head", "mixed", "rows")
 
     full_commits: int
     form: _Form | None
-    text: bytes
+    head: bytes
+    rows: bytes
+    mixed: bytes | None
+
+    @property
+    def text(self) -> bytes:
+        """The text that the server has."""
+        return self.head + self.rows if self.mixed is None else self.mixed
+
+
+_Parts: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+"""What is digested of a record, and what replaces it: how much is kept, packed; what follows; two packed arguments."""
 
 
 def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes, StoredImage] | None:
-    """Return the key and the four arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
+    """Return the key and the six arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
 
     ``naming % key`` is the name of the record. A new expiry is among the arguments if the server is to ``expire``
     records. Return None if the full script is needed: unless the write was planned from an image of this store, its
-    guards hold for that, and it changes only whole numbers.
+    guards hold for that, and it changes only whole numbers and rows.
     """
     key, guards, put, add, remove, expires_at_ms, delete, seen = write
-    if type(seen) is not StoredImage or seen.full_commits or remove or delete or not holds(seen, guards):
+    if type(seen) is not StoredImage or seen.full_commits or delete or not holds(seen, guards):
         return None
-    for value in put.values():
-        if type(value) is not int or not _LEAST <= value <= _MOST:
-            return None
-    after = StoredImage(seen)
+    after, changed, rows = StoredImage(seen), [*put, *add], None
     after.update(put)
-    changed = [*put, *add]
-    try:
-        for attr, amount in add.items():
-            after[attr] = value = after[attr] + amount
-            if not _LEAST <= value <= _MOST:
-                return None
-    except (KeyError, TypeError):
+    if SLOTS in seen:
+        rows = _name_rows(write)
+        changed = [attr for attr in changed if attr not in rows]
+    if (remove and not _remove_rows(after, remove, rows)) or (expires_at_ms == NEVER and TTL in seen):
         return None
     if expires_at_ms:
         after[TTL] = max(after.get(TTL, 0), expiry_seconds(expires_at_ms))
         changed.append(TTL)
-    elif expires_at_ms == NEVER and TTL in seen:
+    try:
+        for attr, amount in add.items():
+            after[attr] += amount
+        for attr in changed:
+            if type(value := after[attr]) is not int or not _LEAST <= value <= _MOST:
+                return None  # a script can add whole numbers only
+    except (KeyError, TypeError):
         return None
     form = seen.form
     if form is None or form.key != key or form.naming is not naming or not form.attrs.issuperset(changed):
@@ -154,10 +175,16 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
         if form is None:
             return None
     tail = form.tail % form.numbers(after)
-    after.text, after.form, after.full_commits = seen.text[: form.start] + tail, form, 0
-    digest = sha1(seen.text, usedforsecurity=False).hexdigest().encode()
+    after.head, after.rows, after.mixed = seen.head[: form.start] + tail, b"", None
+    after.form, after.full_commits = form, 0
+    parts = (seen.head, form.kept, tail, _NO_ROWS) if rows is None else _swap_rows(seen, after, rows, form.kept, tail)
+    if parts is None:
+        return None
+    digested, kept, text, further = parts
+    digest = sha1(digested, usedforsecurity=False).hexdigest().encode()
     expires = pack_arguments(after[TTL]) if expire and after.get(TTL) != seen.get(TTL) else _NOTHING
-    return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b" % (digest, form.kept, len(tail), tail, expires), after
+    arguments = (digest, kept, len(text), text, further, expires)
+    return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b%b" % arguments, after
 
 
 def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Form | None:
@@ -166,7 +193,7 @@ def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Fo
     for attr in attrs:
         old = seen.get(attr)
         name, digits = f"\n{attr}=".encode(), str(old).encode()
-        place = seen.text.find(b"%b%b\n" % (name, digits))
+        place = seen.head.find(b"%b%b\n" % (name, digits))
         if type(old) is not int or not _LEAST <= old <= _MOST or place < 0:
             return None  # it is not there, or written with other digits
         places.append((place + len(name), attr, len(digits)))
@@ -176,9 +203,9 @@ def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Fo
     start = end = places[0][0]
     tail = b""
     for place, _, length in places:
-        tail += seen.text[end:place].replace(b"%", b"%%") + b"%d"
+        tail += seen.head[end:place].replace(b"%", b"%%") + b"%d"
         end = place + length
-    tail += seen.text[end:].replace(b"%", b"%%")
+    tail += seen.head[end:].replace(b"%", b"%%")
     open_attrs, numbers = _open_numbers(tuple([attr for _, attr, _ in places]))
     name, kept = pack_arguments(naming % key), pack_arguments(start)
     return _Form(key, naming, name, open_attrs, numbers, start, kept, tail)
@@ -190,6 +217,77 @@ def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Ima
     return frozenset(attrs), itemgetter(*attrs)
 
 
+def _name_rows(write: Write) -> frozenset[str]:
+    """Return the rows that a write changes or has guards on."""
+    attrs = (*write.put, *write.remove, *[attr for attr, _, _ in write.guards])
+    return frozenset([attr for attr in attrs if attr.startswith(ROWS)])
+
+
+def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | None) -> bool:
+    """Remove attributes from an image; return whether all of them are rows."""
+    for attr in attrs:
+        if rows is None or attr not in rows:
+            return False
+        image.pop(attr, None)
+    return True
+
+
+def _swap_rows(
+    seen: StoredImage, after: StoredImage, named: Collection[str], kept: bytes, tail: bytes
+) -> _Parts | None:
+    """Return the swap of a bucket with slots, of which the write names some rows; note in ``after`` how it is stored.
+
+    That a row is missing follows from the head: slots are counted there when they are taken. None if a row is not
+    written as this client writes it.
+    """
+    if seen.mixed is not None or len(named) > MOST_ROWS:
+        after.rows = _spell(after, [attr for attr in after if attr.startswith(ROWS)])
+        if seen.mixed is None:
+            return seen.text, kept, tail + after.rows, _NO_ROWS
+        return seen.mixed, _KEEP_NOTHING, after.text, _NO_ROWS
+    ordered = sorted(named, key=_order)
+    spans = _find_rows(seen, [attr for attr in ordered if attr in seen])
+    if spans is None:
+        return None
+    view, head, end = memoryview(seen.rows), len(seen.head), 0
+    named_rows, stay, numbers = [], [], [head + len(view), head]
+    for start, stop in spans:
+        named_rows.append(view[start:stop])
+        stay.append(view[end:start])
+        numbers += head + start + 1, head + stop
+        end = stop
+    new = _spell(after, [attr for attr in ordered if attr in after])
+    after.rows = b"".join([*stay, view[end:], new])
+    return b"".join([seen.head, *named_rows]), kept, tail, pack_arguments(" ".join(map(str, numbers)), new)
+
+
+def _order(attr: str) -> tuple[str, bool]:
+    """Return what sorts rows by slot, in the order in which they are written when it is taken."""
+    return attr[2:], attr.startswith(FENCE_PREFIX)
+
+
+def _spell(image: Image, attrs: Iterable[str]) -> bytes:
+    """Return the lines of some attributes."""
+    return "".join([f"{attr}={encode(image[attr])}\n" for attr in attrs]).encode()
+
+
+def _find_rows(seen: StoredImage, attrs: Iterable[str]) -> list[tuple[int, int]] | None:
+    """Return from where to where some rows stand among all; None if one is written in another way."""
+    spans: list[tuple[int, int]] = []
+    stop = 0
+    for attr in attrs:
+        line, start = _spell(seen, (attr,)), stop
+        if not (stop and seen.rows.startswith(line, stop)):
+            start = seen.rows.rfind(b"\n" + line) + 1
+            if not start and not seen.rows.startswith(line):
+                return None
+        stop = start + len(line)
+        if spans and spans[-1][1] == start:
+            start, _ = spans.pop()
+        spans.append((start, stop))
+    return sorted(spans)
+
+
 def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | None:
     """Return the image of the record after a commit of ``write``, or None if ``text`` is empty.
 
@@ -197,38 +295,58 @@ def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | N
     """
     if not text:
         return None
-    seen = write.seen
-    if type(seen) is not StoredImage:
-        return _store_text(_decode(write.key, text), text, 0)
-    image = _decode_changes(write.key, text, seen)
+    seen, full_commits = write.seen, 0
+    if type(seen) is StoredImage:
+        image, changed = _decode_changes(write.key, text, seen)
+        same = _is_result(write, seen, image, changed) if committed else not changed
+        full_commits = max(0, seen.full_commits - committed) if same else FULL_COMMITS
+    else:
+        image = StoredImage(_decode(write.key, text))
+    image.form, image.full_commits = None, full_commits
+    image.head, image.rows, image.mixed = _divide(text.encode()) if SLOTS in image else (text.encode(), b"", None)
+    return image
+
+
+def _is_result(write: Write, seen: Image, image: Image, changed: Iterable[str]) -> bool:
+    """Return whether an image is what a write makes of what was seen, given the attributes that have changed."""
     try:
-        same = image == (apply_write(seen, write) if committed else seen)
+        expected = apply_write(seen, write)
     except CorruptRecordError:
-        same = False
-    return _store_text(image, text, max(0, seen.full_commits - committed) if same else FULL_COMMITS)
+        return False
+    attrs = {TTL, *changed, *write.put, *write.add, *write.remove}
+    return expected is not None and all(image.get(attr) == expected.get(attr) for attr in attrs)
 
 
-def _store_text(image: Image, text: str, full_commits: int) -> StoredImage:
-    stored = StoredImage(image)
-    stored.text, stored.form, stored.full_commits = text.encode(), None, full_commits
-    return stored
+def _divide(text: bytes) -> tuple[bytes, bytes, bytes | None]:
+    """Return the head and the rows of a record, and the text itself if these are mixed in it."""
+    starts = [place + 1 for prefix in _ROW_BYTES if (place := text.find(b"\n" + prefix)) >= 0]
+    start = min(starts, default=len(text))
+    head, rows = text[:start], text[start:]
+    if not rows or sum(rows.count(b"\n" + prefix) for prefix in _ROW_BYTES) == rows.count(b"\n") - 1:
+        return head, rows, None
+    lines = [line + b"\n" for line in text[1:-1].split(b"\n")]
+    head, rows = (b"".join([line for line in lines if line.startswith(_ROW_BYTES) is row]) for row in (False, True))
+    return b"\n" + head, rows, text
 
 
 def _decode(key: Key, text: str) -> Image:
-    lines = [line.partition("=") for line in text[1:-1].split("\n")] if len(text) > 1 else ()
-    return {attr: decode(key, attr, value) for attr, _, value in lines}
+    return {attr: decode(key, attr, value) for attr, _, value in (line.partition("=") for line in _lines(text))}
 
 
-def _decode_changes(key: Key, text: str, seen: StoredImage) -> Image:
-    """Decode a record of which ``seen`` is an earlier state: only the lines that have changed, if it has the same."""
-    lines, older = text[1:-1].split("\n"), seen.text[1:-1].decode().split("\n")
-    image = seen.copy()
-    if len(lines) != len(older):
-        return _decode(key, text)
-    for line, old in zip(lines, older, strict=True):
-        if line != old:
-            attr, _, value = line.partition("=")
-            if not old.startswith(f"{attr}="):
-                return _decode(key, text)
-            image[attr] = decode(key, attr, value)
-    return image
+def _lines(text: str) -> list[str]:
+    return text[1:-1].split("\n") if len(text) > 1 else []
+
+
+def _decode_changes(key: Key, text: str, seen: StoredImage) -> tuple[StoredImage, set[str]]:
+    """Decode a record of which ``seen`` is an earlier state; return its image and the attributes that have changed."""
+    lines, older = _lines(text), _lines(seen.text.decode())
+    new, old, image = {*lines}, {*older}, StoredImage(seen)
+    put = {attr: value for attr, _, value in (line.partition("=") for line in new - old)}
+    gone = {line.partition("=")[0] for line in old - new}.difference(put)
+    for attr in gone:
+        image.pop(attr, None)
+    for attr, value in put.items():
+        image[attr] = decode(key, attr, value)
+    if len(image) != len(lines):  # an attribute stands there twice
+        image = StoredImage(_decode(key, text))
+    return image, gone.union(put)

@@ -132,7 +132,7 @@ class RedisStore:
         if self._tell_at <= now:
             asked_ms = self._server_clock.host.now_ms()
             arguments.append(_PACKED_TELL)
-        command = b"".join([SWAP.head(count, 4 * count + (asked_ms is not None)), *keys, *arguments])
+        command = b"".join([SWAP.head(count, 6 * count + (asked_ms is not None)), *keys, *arguments])
         answer = await self.client.run(self.layout.indexes[cell], command, deadline, SWAP)
         if answer != b"=":
             current = self._parse_swap(answer, cell, writes, asked_ms)

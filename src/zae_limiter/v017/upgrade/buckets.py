@@ -38,7 +38,7 @@ from ...records.level import (
     MIGRATED_FROM,
     NEWEST,
     SHARDS,
-    Level,
+    BucketLimits,
     TokenLimits,
     attribute,
 )
@@ -89,9 +89,9 @@ def read_rule(fields: Image, capacity: str, burst: str, amount: str, period: str
     return Rule(most, whole_number(fields, amount, 1), whole_number(fields, period, 1))
 
 
-def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: int = 0) -> Level:
-    """Return a bucket as a `Level` without limits. ``owner`` has the parent that is charged with it."""
-    return Level(
+def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: int = 0) -> BucketLimits:
+    """Return a bucket as a `BucketLimits` without limits. ``owner`` has the parent that is charged with it."""
+    return BucketLimits(
         keys.bucket(ns, entity_id, resource),
         ns,
         entity_id,
@@ -105,7 +105,7 @@ def level_of(ns: str, entity_id: str, resource: str, owner: Image, lifetime_ms: 
     )
 
 
-def convert_per_limit(level: Level, parts: Mapping[str, Old], now_ms: int) -> Move | None:
+def convert_per_limit(level: BucketLimits, parts: Mapping[str, Old], now_ms: int) -> Move | None:
     """Return the move of the items of a bucket, by limit."""
     held = []
     for name, fields in ((name, old.fields) for name, old in parts.items()):
@@ -115,7 +115,7 @@ def convert_per_limit(level: Level, parts: Mapping[str, Old], now_ms: int) -> Mo
     return _move_bucket(level, list(parts.values()), held, "per-limit", now_ms)
 
 
-def convert_composite(level: Level, old: Old, now_ms: int) -> Move | None:
+def convert_composite(level: BucketLimits, old: Old, now_ms: int) -> Move | None:
     """Return the move of a bucket that is one item."""
     return _move_bucket(level, [old], _read_holdings(old), "composite", now_ms)
 
@@ -229,7 +229,9 @@ def _estimate(held: Holding, fields: Image) -> Holding:
     return held._replace(tokens=tokens if is_soft else max(0, tokens), refilled_ms=used, is_level=True)
 
 
-def _move_bucket(level: Level, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int) -> Move | None:
+def _move_bucket(
+    level: BucketLimits, olds: list[Old], holdings: Sequence[Holding], layout: str, now_ms: int
+) -> Move | None:
     names.entity_id(level.entity_id)
     names.resource(level.resource)
     slots = merge_slots([old.image for old in olds], without={held.limit_name for held in holdings})

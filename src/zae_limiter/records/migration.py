@@ -16,10 +16,11 @@ from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Write, apply_write
 from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
 from .charging import REACH, is_expiring, write_of
-from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, Level, token_fields
+from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
-from .slots import SLOTS, SlotChanges, drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
+from .slot_table import SLOTS
+from .slots import drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def migrate(
-    level: Level,
+    level: BucketLimits,
     image: Image,
     cost: Mapping[str, int],
     now_ms: int,
@@ -45,20 +46,19 @@ def migrate(
     Credit and slots that have expired are dropped; what an allowance does not have is taken from credits if
     ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
-    slots = _migrate_slots(level, image, now_ms)
-    now_ms, has_lots = latest_instant(image, now_ms), CREDITS in image and spends_credits and not level.bypassed
+    clock_ms, now_ms = now_ms, latest_instant(image, now_ms)
     change, missing = _begin(image, max(now_ms, image[ANCHOR] + 1), now_ms), []
     anchor, put = change.put[ANCHOR], change.put
     put |= {"cascade": level.cascade} | ({} if level.parent_id is None else {"parent_id": level.parent_id})
     if level.version is not None:
         put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
-    slots.note_in(change)
+    _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
         old, calendar, current = stored_rule(image, name, level.shard), limit.rule.calendar, limit
         carried = None if old is None else carry_over(level, image, name, old, limit.rule, now_ms)
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
-        lots = held_lots(image, name, now_ms) if has_lots else ()
+        lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
         if not _migrate_limit(change, image, name, current, carried, cost.get(name), now_ms, lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
@@ -84,13 +84,15 @@ def _begin(image: Image, anchor: int, now_ms: int) -> Change:
     return change
 
 
-def _migrate_slots(level: Level, image: Image, now_ms: int) -> SlotChanges:
-    """Return what a migration as of ``now_ms`` does to concurrency limits and to slots that have expired."""
+def _migrate_slots(level: BucketLimits, image: Image, change: Change, now_ms: int) -> None:
+    """Move concurrency limits to those in force, and drop slots that have expired by ``now_ms``."""
     if SLOTS not in image and not level.slot_limits:
-        return SlotChanges((), {}, {})
-    stated = SlotChanges((), shapes_for(level, image), {}, drop_other_kind(level, image))
-    freed = drop_expired_slots(image, now_ms).merge(shorten_slots(image, now_ms))
-    return park(level, image, stated).merge(freed)
+        return
+    change.put.update(shapes_for(level, image))
+    change.remove += drop_other_kind(level, image)
+    park(level, image, change)
+    drop_expired_slots(image, change, now_ms)
+    shorten_slots(image, change, now_ms)
 
 
 def _migrate_limit(
@@ -203,7 +205,7 @@ def drop_expired(image: Image, change: Change, now_ms: int) -> tuple[str, ...]:
     return expired
 
 
-def keep_in_debt(level: Level, image: Image, change: Change) -> None:
+def keep_in_debt(level: BucketLimits, image: Image, change: Change) -> None:
     """Let a change put the expiry off until the bucket is full: an earlier one would forgive debt."""
     after = apply_write(image, write_of(change, level.key, image))
     assert after is not None  # it does not delete
