@@ -7,12 +7,12 @@ release them afterwards. Where processes do not fork (Windows), registering has 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     Lock: TypeAlias = threading.Lock | threading.RLock
     Methods: TypeAlias = WeakKeyDictionary[object, Callable[[Any], None]]

@@ -25,12 +25,10 @@ Counter({'granted': 2, 'refused': 1})
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .core.alerts import Alert
+from .core.alerts import Alert
 
 Outcome: TypeAlias = Literal[
     "granted", "refused", "never", "disabled", "unavailable_allowed", "unavailable_blocked", "failed"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from zae_limiter.records import audit
 from .report import print_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from .stream import ExpiredEvent
 
 

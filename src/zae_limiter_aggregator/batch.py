@@ -8,6 +8,7 @@ reported and skipped: it would fail at every delivery and hold up all records be
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,8 +25,6 @@ from .stream import StreamChange, group_by_record, parse_change, sequence_of
 from .upkeep import UpkeepResult, maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from zae_limiter.stores.port import Store
 
     from .archive import Archive

@@ -7,21 +7,18 @@ Of a concurrency limit it is the time for which slots were held; what is in flig
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT, is_address
 from zae_limiter.records import keys, pressure, usage
-from zae_limiter.records.algebra import TTL
+from zae_limiter.records.algebra import TTL, Image
 from zae_limiter.records.bucket import inspect, stored_names
 from zae_limiter.records.level import ANCHOR, MIGRATED_FROM, NEWEST, SHARDS, attribute
 from zae_limiter.records.slot_table import SLOTS
 from zae_limiter.records.slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from zae_limiter.records.algebra import Image
-
     from .stream import StreamChange
 
 

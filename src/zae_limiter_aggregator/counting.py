@@ -7,6 +7,7 @@ raised after that, by a write that may be repeated; it is needed only where the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from zae_limiter.core.errors import CorruptRecordError, RateLimiterUnavailable
@@ -24,8 +25,6 @@ from zae_limiter.records.algebra import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from zae_limiter.stores.port import Store
 
     from .consumption import Tally

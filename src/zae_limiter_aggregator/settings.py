@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from zae_limiter.records.usage import WINDOWS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class AggregatorSettings(NamedTuple):

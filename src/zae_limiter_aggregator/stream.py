@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import CorruptRecordError
 from zae_limiter.records import keys
+from zae_limiter.records.algebra import Image, Key
 from zae_limiter.records.level import CONFIG_VERSION
 from zae_limiter.stores.dynamodb.values import decode, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from zae_limiter.records.algebra import Image, Key
 
 _DIGITS = 40
 """A sequence number has at most so many: padded, their order as texts is their order as numbers."""

@@ -5,17 +5,18 @@ Clients can do without this help: what fails here is tried again with the next c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.change import Change
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import INFRASTRUCTURE_LIMIT
-from zae_limiter.core.production import MILLI
+from zae_limiter.core.production import MILLI, Rule
 from zae_limiter.core.validation import MissingCronsim
 from zae_limiter.limiter.dividing import divide
 from zae_limiter.records import keys, migration, pressure, splitting
-from zae_limiter.records.algebra import TTL, Committed
+from zae_limiter.records.algebra import TTL, Committed, Image, Key
 from zae_limiter.records.bucket import inspect, stored_names, whole_rule
 from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import SHARDS, BucketLimits, slot_limits_for, token_limits_for
@@ -24,10 +25,6 @@ from zae_limiter.records.slot_states import stored_slot_limits
 from .consumption import measure_change
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from zae_limiter.core.production import Rule
-    from zae_limiter.records.algebra import Image, Key
     from zae_limiter.stores.port import Store
 
     from .stream import StreamChange

@@ -23,7 +23,7 @@ from zae_limiter.records.level import BucketLimits, attribute, token_fields, tok
 from zae_limiter.records.settlement import Charge
 
 NOW = 1_800_000_000_000
-RULES = st.builds(Rule, st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**8), st.just(0))
+RULES = st.builds(Rule, st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**8), st.just(0), st.none())
 TREES = st.lists(st.integers(0, 10**6), max_size=40)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ..core.errors import InfrastructureNotFoundError, StackOperationError
 from ..stores.dynamodb.table import check_table
 from . import stack, template
-from .calls import join_lines, poll
+from .calls import Aws, join_lines, poll
 from .events import Journal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .calls import Aws
-    from .stack import DesiredStack, FollowOptions
+from .stack import DesiredStack, FollowOptions
 
 _CHANGE_SET = "zae-limiter-adopt"
 _USUAL_RECOVERY_DAYS = 35

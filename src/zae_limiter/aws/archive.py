@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, StackOperationError
 from . import stack
-from .calls import code_of
-
-if TYPE_CHECKING:
-    from .calls import Aws
-    from .stack import Stack
+from .calls import Aws, code_of
+from .stack import Stack
 
 _DELETIONS = 3
 """How often the aggregator may write into the archive between its emptying and its end."""

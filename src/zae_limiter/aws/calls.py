@@ -6,6 +6,7 @@ created on first use.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from importlib.util import find_spec
@@ -22,13 +23,10 @@ from ..core.errors import (
     ValidationError,
 )
 from ..stores.dynamodb.credentials import CredentialSource, open_session
-from ..stores.dynamodb.settings import check_endpoint, check_region, resolve
+from ..stores.dynamodb.settings import Settings, check_endpoint, check_region, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ..stores.dynamodb.client import Options
-    from ..stores.dynamodb.settings import Settings
 
 T = TypeVar("T")
 P = ParamSpec("P")

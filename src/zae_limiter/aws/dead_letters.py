@@ -12,15 +12,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, StackOperationError
 from ..records import keys
-from .calls import code_of
+from .calls import Aws, code_of
 from .template import function_name, queue_name
-
-if TYPE_CHECKING:
-    from .calls import Aws
 
 _HIDDEN_SECONDS = 300
 """For so long nobody else receives a message that is being replayed."""

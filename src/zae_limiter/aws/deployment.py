@@ -7,6 +7,7 @@ minute and a rollback. What these credentials may not read is skipped. Protected
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,28 +20,24 @@ from ..core.errors import (
     StackOperationError,
     ValidationError,
 )
+from ..core.reports import LimiterInfo
 from ..records import version
 from ..records.algebra import Committed
 from ..runtime.blocking import run
 from ..stores.dynamodb.answers import OTHER_REGION
-from ..stores.dynamodb.client import open_client
+from ..stores.dynamodb.client import Options, open_client
 from ..stores.dynamodb.store import DynamoStore
 from . import package, stack, template
 from .adoption import import_table
 from .archive import delete_bucket, has_objects, list_archives, list_empty_archives
 from .calls import Aws, name_stack, poll
-from .stack import DesiredStack, FollowOptions
+from .events import Event
+from .stack import DesiredStack, FollowOptions, Stack
 from .stack_options import StackOptions
 from .template import function_name, log_group, queue_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ..core.reports import LimiterInfo
-    from ..stores.dynamodb.client import Options
     from ..stores.port import Store
-    from .events import Event
-    from .stack import Stack
 
 _GUARDS = (
     *("enable_deletion_protection", "pitr_recovery_days", "kms_key_arn"),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from ..core.errors import InfrastructureError
-from .calls import join_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .calls import Aws
+from .calls import Aws, join_lines
 
 _STARTS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
 

@@ -13,21 +13,20 @@ import hashlib
 import io
 import time
 import zipfile
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._version import __version__
 from ..core.errors import StackOperationError
-from .calls import code_of, poll
+from .calls import Aws, code_of, poll
+from .stack_options import StackOptions
 from .template import function_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
 
-    from .calls import Aws
-    from .stack_options import StackOptions
 
 AGGREGATOR = "zae_limiter_aggregator"
 _OURS = (AGGREGATOR, "zae_limiter")

@@ -7,7 +7,7 @@ waited for, and the empty remainder of a failed creation is removed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._version import __version__
@@ -21,15 +21,13 @@ from ..core.errors import (
 from ..core.reports import LimiterInfo
 from ..records.version import SCHEMA_VERSION
 from ..v017 import stack_tags
-from .calls import aws_message, code_of, join_lines
+from .calls import Aws, aws_message, code_of, join_lines
 from .events import Event, Journal, find_culprit, find_rejections
 from .template import OURS, OWNER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
-    from .calls import Aws
 
 MANAGED_TAG = "zae-limiter:managed"
 VERSION_TAG = "zae-limiter:version"

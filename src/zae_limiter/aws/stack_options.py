@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core import names
 from ..core.validation import ValidationError, as_int
 from .stack_fields import BOUNDARY, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS, TRUSTED, check_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
 """What the two parameters of a name format begin with, and the longest name that IAM allows."""

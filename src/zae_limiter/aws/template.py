@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import TYPE_CHECKING
 
-from .stack_options import function_name as function_name
-
-if TYPE_CHECKING:
-    from .stack_options import StackOptions
+from .stack_options import StackOptions, function_name as function_name
 
 OWNER = "ManagedBy"
 OURS = {OWNER: "zae-limiter"}

@@ -13,13 +13,13 @@ from ..manifest.export import export_data, write_document
 from ..manifest.fields import json_schema
 from ..manifest.parsing import parse_manifest
 from ..manifest.plans import decode_plan, encode_plan
+from ..manifest.states import Plan
 from .arguments import Decorator, combine, parse_limit
 from .commands import Group, Shell, confirmed, yes_option
 from .output import note, print_json, spell_count
 from .plan_view import show_plan, show_unified
 
 if TYPE_CHECKING:
-    from ..manifest.states import Plan
     from ..sync import SyncRepository
 
 _CHANGES = 2

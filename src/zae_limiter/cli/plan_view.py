@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from ..core.limit import Limit
-from ..manifest.states import LABELS
+from ..manifest.states import LABELS, Change, Plan
 from .arguments import spell_limit
 from .grid import printable
 from .output import style
-
-if TYPE_CHECKING:
-    from ..manifest.states import Change, Plan
 
 _COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 _MARKS = {"add": "+", "change": "~", "remove": "-"}

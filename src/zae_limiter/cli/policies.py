@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.names import DEFAULT_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..core.values import Entity, LimitStatus
     from ..sync import SyncRateLimiter, SyncRepository
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -13,8 +14,6 @@ from .grid import Grid
 from .output import note, print_grid, to_jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..core.reports import SlotState
 
 _SHOWN = 20

@@ -9,15 +9,11 @@ process draws: ``docs/adr/0020-prefetch.md`` has the proof.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from .production import FOR_EVER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .production import Rule
-    from .tokens import TokenFrame
+from .production import FOR_EVER, Rule
+from .tokens import TokenFrame
 
 
 class Advance(NamedTuple):

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from .limit import Limit
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from .limit import Limit
 
 PARTS = 1000
 """Thresholds are whole thousandths of the capacity."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from .production import FOR_EVER, MILLI, Rule
+from .slots import Slots
 from .tokens import Tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .slots import Slots
 
 
 class SlotBalance(NamedTuple):

@@ -7,18 +7,15 @@ however many borders lie in between: both numbers are found border by border, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .balances import balance, wait_ms
+from .limit import Limit
 from .production import FOR_EVER, Rule
 from .schedule import find_active, last_change, next_change
 from .tokens import NEVER_USED, Tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .limit import Limit
 
 _FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .limit import Limit
-    from .values import Access
+from .limit import Limit
+from .values import Access
 
 SOURCES = ("entity", "entity_default", "resource", "system")
 """Names of the levels, most specific first."""

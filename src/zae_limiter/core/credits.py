@@ -10,16 +10,12 @@ Where the allowance alone has ``c + least`` this is not asked: the draw is that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
+from .change import Change
 from .production import FAR
-from .tokens import SOFT, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .change import Change
-    from .tokens import TokenFields
+from .tokens import SOFT, TokenFields, draw
 
 HeldLots: TypeAlias = "Sequence[tuple[str, int]]"
 """The attributes of lots and the millitokens that they hold, in the order in which they are spent."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from .balances import balance, wait_ms
+from .balances import Balance, balance, wait_ms
+from .borders import Scheduled
 from .errors import CapacityExceeded, RateLimitExceeded
+from .limit import Limit
 from .production import FOR_EVER, MILLI
+from .refusals import StatusFields
 from .tokens import Tokens
 from .values import LimitStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .balances import Balance
-    from .borders import Scheduled
-    from .limit import Limit
-    from .refusals import StatusFields
-
 
 _MOST_LOOKS = 100
 """How often a moment is looked for at which limits that may fall have a cost together."""

@@ -38,7 +38,8 @@ only "the numbers say no", ``except RateLimiterUnavailable`` only "nobody knows"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .refusals import (
     CapacityExceeded as CapacityExceeded,
@@ -52,9 +53,6 @@ from .validation import (
     ValidationError as ValidationError,
     ZAELimiterError as ZAELimiterError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def quote(error: object) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import names
+from .calendar import Calendar
 from .limit_parts import check_alerts, check_factor, check_floors, read_schedule
+from .schedule import ScheduleEntry
 from .validation import (
     MAX_AMOUNT as MAX_AMOUNT,
     MAX_PERIOD_SECONDS as MAX_PERIOD_SECONDS,
@@ -20,8 +22,6 @@ from .validation import (
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from .calendar import Calendar
-    from .schedule import ScheduleEntry
 
 MAX_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: no later one has a date."""

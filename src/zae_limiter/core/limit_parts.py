@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import names
+from .schedule import ScheduleEntry
 from .validation import ValidationError
-
-if TYPE_CHECKING:
-    from .schedule import ScheduleEntry
 
 
 def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:

@@ -7,13 +7,10 @@ it. Validation happens before any I/O, and the error names field, value and reas
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .urls import is_plain, show_url
 from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""

@@ -13,11 +13,10 @@ the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .calendar import Calendar
-    from .limit import Limit
+from .calendar import Calendar
+from .limit import Limit
 
 MILLI = 1000
 FAR = 2**62

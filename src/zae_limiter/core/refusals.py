@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .limit import Limit
 from .validation import ZAELimiterError
 from .values import LimitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from .limit import Limit
 
-    StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int, int]
-    """The fields of a `LimitStatus`, in order."""
+StatusFields: TypeAlias = tuple[str, str, str, Limit, int, int, bool, float | None, int, int, int]
+"""The fields of a `LimitStatus`, in order."""
 
 _read_fields = attrgetter(*LimitStatus.__match_args__)
 

@@ -5,16 +5,13 @@ Nothing that an acquire loads imports this at once: creating these classes would
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
 
 from .limit import Limit, as_int
 from .production import MILLI, Rule
 from .validation import ValidationError
 from .values import LimitStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)

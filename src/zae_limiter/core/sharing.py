@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .limit import Limit
+from .limit import Limit
 
 
 def share_no_name(own: Iterable[Limit], above: Iterable[Limit]) -> bool:

@@ -16,15 +16,12 @@ share of a shard in any capacity, ``(n + i) // c`` of ``n``, and half of them mo
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
+from .limit import Limit
 from .production import MILLI, Rule
 from .tokens import SOFT
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from .limit import Limit
 
 _MORE_SOFT = 16
 """How many slots a soft limit can have taken beyond twice of what it states; beyond that it only counts."""

@@ -20,17 +20,13 @@ old and the new capacity: a raise keeps the tokens, a cut clamps them, and debt 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from .alerts import AlertLevels
+from .change import Change
 from .names import FIRST_USE
-from .production import FAR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .alerts import AlertLevels
-    from .change import Change
-    from .production import Rule
+from .production import FAR, Rule
 
 SOFT = -FAR
 """What a draw has to leave of a limit that never refuses."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .limit import Limit
 from .validation import ValidationError
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from .limit import Limit
 
 
 class OnUnavailable(enum.StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from ..clock import Clock, SystemClock
 from ..core import addresses
@@ -16,10 +16,8 @@ from ..core.errors import RateLimiterClosedError, ValidationError
 from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
 from ..runtime.blocking import run
 from .bucket import RateLimitPolicy, TokenBucket
+from .repositories import RateLimitRepository
 from .state import CorruptStateError
-
-if TYPE_CHECKING:
-    from .repositories import RateLimitRepository
 
 UNKNOWN = "unknown"
 """The address of all clients whose address cannot be read: they share a bucket and are never exempt."""

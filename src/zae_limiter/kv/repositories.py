@@ -14,12 +14,12 @@ from ..clock import Clock, SystemClock
 from ..core.errors import AccessDeniedError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, seconds, whole
 from ..forks import protect
+from .bucket import TokenBucket
 from .state import decode, encode
 
 if TYPE_CHECKING:
     import httpx
 
-    from .bucket import TokenBucket
 
 TTL_SECONDS = 300
 LEAST_TTL_SECONDS = 60

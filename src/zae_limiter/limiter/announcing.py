@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
+from ..core.alerts import Alert
 from ..core.errors import ValidationError, ZAELimiterError
 from ..core.values import AuditAction
 from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, tell
+from ..records.algebra import Write
 from ..records.audit import leave_alert
+from ..records.level import BucketLimits
+from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
 from ..stores.bounded import BoundedMap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ..core.alerts import Alert
-    from ..records.algebra import Write
-    from ..records.level import BucketLimits
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
-    from .observers import Observers
-    from .planning import ShardCharge
+from .observers import Observers
+from .planning import ShardCharge
 
 _PAUSE_MS = 60_000
 """How long nothing more is logged of a soft limit of a resource that was exceeded."""

@@ -8,18 +8,15 @@ once, and one caller per interval asks the store. The first answer closes it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from ..core.errors import AccessDeniedError, ConfigurationError, RateLimiterUnavailable
 from ..core.values import OnUnavailable
 from ..forks import protect
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
-
-if TYPE_CHECKING:
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
-    from .chains import ChargePaths
-    from .observers import Observers
+from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
+from .chains import ChargePaths
+from .observers import Observers
 
 RETRY_SECONDS = 1.0
 """How long nobody asks a store that has not answered."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..forks import after_fork
-from ..repository.backend import ThreadBackend
+from ..repository.backend import Backend, ThreadBackend
 from ..runtime.blocking import BlockingRuntime, run
-from ..stores.port import Preparable, ServesThreads
-
-if TYPE_CHECKING:
-    from ..repository.backend import Backend
-    from ..stores.port import Store
+from ..stores.port import Preparable, ServesThreads, Store
 
 
 class BackgroundStore:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..repository.opening import StackOperations
 from ..repository.repository import Repository
 from ..runtime.blocking import BlockingRuntime
+from .lease_port import LeasePort
 from .limiter import RateLimiter
-
-if TYPE_CHECKING:
-    from .lease_port import LeasePort
-    from .options import OptionChecks
+from .options import OptionChecks
 
 
 class BlockingStackOperations(StackOperations):

@@ -6,32 +6,26 @@ Chains of several resources are joined to one that is charged as a whole. Its co
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ..core.decide import refusal, wait_for
+from ..core.decide import Reading, refusal, wait_for
 from ..core.errors import ValidationError
+from ..core.limit import Limit
 from ..core.production import FOR_EVER, MILLI
+from ..core.values import LimitStatus
 from ..records import bucket, keys
+from ..records.algebra import Image, Key, Write
 from ..records.level import SHARDS, BucketLimits, attribute
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
-from ..repository.outlook import Outlook
+from ..repository.last_seen import LastSeen
+from ..repository.outlook import Outlook, Reserving
 from ..runtime.port import has_ended
 from .amounts import qualify
 from .coalescer import WriteCoalescer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from ..core.decide import Reading
-    from ..core.limit import Limit
-    from ..core.values import LimitStatus
-    from ..records.algebra import Image, Key, Write
-    from ..repository.last_seen import LastSeen
-    from ..repository.outlook import Reserving
-
 
 _NOTHING: Mapping[Key, Image | None] = MappingProxyType({})
 _FRESH_MS = 1_000

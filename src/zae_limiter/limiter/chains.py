@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.production import FOR_EVER
+from ..core.values import OnUnavailable
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, tell
 from ..records import bucket, charging, keys
+from ..records.algebra import Key
 from ..records.level import CONFIG_VERSION
+from ..repository.backend import Backend
+from ..repository.last_seen import LastSeen
 from ..repository.resolving import Policy, read_policies, read_policy
+from ..runtime.deadline import Deadline
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
 from .amounts import check_request
 from .chain import BucketShard, BucketShards, ChargePath, Override
+from .coalescer import WriteCoalescer
 from .levels import Levels, check_priority, no_limits
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from ..core.values import OnUnavailable
-    from ..records.algebra import Key
-    from ..repository.backend import Backend
-    from ..repository.last_seen import LastSeen
-    from ..runtime.deadline import Deadline
-    from .coalescer import WriteCoalescer
-
-    Resource: TypeAlias = str | tuple[str, ...]
-    Name: TypeAlias = tuple[str, Resource, Override | None]
+Resource: TypeAlias = str | tuple[str, ...]
+Name: TypeAlias = tuple[str, Resource, Override | None]
 
 
 _MOST_WARNED = 1_000

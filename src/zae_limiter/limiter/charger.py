@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..core.errors import (
     AccessDeniedError,
@@ -15,28 +15,23 @@ from ..core.errors import (
 from ..core.production import MILLI
 from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
 from ..observer import Settlement
+from ..records.algebra import Write
+from ..repository.backend import Backend
+from ..repository.outlook import Reserving
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
-from .holding import SlotHolder
+from .availability import StoreAvailability
+from .chain import ChargePath
+from .chains import ChargePaths
+from .coalescer import Turn
+from .engine import Engine
+from .grant import Grant
+from .holding import Holdings, SlotHolder
+from .lease_port import Corrections, SettleNow, TakeNow
+from .observers import Observers
+from .options import AcquireRequest
 from .standing import Request, Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..records.algebra import Write
-    from ..repository.backend import Backend
-    from ..repository.outlook import Reserving
-    from .availability import StoreAvailability
-    from .chain import ChargePath
-    from .chains import ChargePaths
-    from .coalescer import Turn
-    from .engine import Engine
-    from .grant import Grant
-    from .holding import Holdings
-    from .lease_port import Corrections, SettleNow, TakeNow
-    from .observers import Observers
-    from .options import AcquireRequest
-    from .waiting import Lines
+from .waiting import Lines
 
 
 @dataclass(eq=False)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ..records.algebra import Image, Write
-    from ..records.level import BucketLimits
-    from ..runtime.deadline import Deadline
-    from ..runtime.port import Signal
+from ..records.algebra import Image, Write
+from ..records.level import BucketLimits
+from ..runtime.deadline import Deadline
+from ..runtime.port import Signal
 
 G = TypeVar("G")
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from ..records.algebra import Committed, Conflict, Image, Key, apply_write
+from ..records.algebra import Committed, Conflict, Image, Key, Write, apply_write
 from ..records.ledger import BucketChange
 from ..records.pressure import guard_unwritten
 from ..records.settlement import Charge
+from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
-from .planning import plan_again
-from .settling import SettlementPart
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..records.algebra import Write
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
-    from .chain import ChargePath
-    from .planning import ShardCharge
-    from .settling import Settling
-
+from .chain import ChargePath
+from .planning import ShardCharge, plan_again
+from .settling import SettlementPart, Settling
 
 _FOR_UNDOING = 0.25
 """The share of the time left that is kept for giving back what was taken, should one of several writes fail."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.decide import describe, find_fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..records.charging import ALONE
+from ..core.refusals import StatusFields
+from ..records.algebra import Image, Key
+from ..records.charging import ALONE, Refusal
 from ..records.level import CREDITS, SHARDS
-from ..records.slots import MOST_TAKEN
+from ..records.slots import MOST_TAKEN, Taker
+from .chain import BucketShard, ChargePath
 from .coalescer import PendingCharge
 from .grant import Grant
 from .planning import ShardCharge, StalePath, add_up, new_taker, plan_across_shards, plan_part
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..core.refusals import StatusFields
-    from ..records.algebra import Image, Key
-    from ..records.charging import Refusal
-    from ..records.slots import Taker
-    from .chain import BucketShard, ChargePath
 
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""

@@ -6,30 +6,23 @@ is read again, an hour or a window ends, an expiry has to be put off, or numbers
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..core.decide import describe
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..core.tokens import OwnedLimit
+from ..core.refusals import StatusFields
+from ..core.tokens import OwnedLimit, TokenFrame
 from ..records import bucket
-from ..records.algebra import TTL, expiry_seconds
-from ..records.level import ANCHOR, HOUR_END, NEWEST
+from ..records.algebra import TTL, Image, expiry_seconds
+from ..records.charging import Frame
+from ..records.level import ANCHOR, HOUR_END, NEWEST, BucketLimits
 from ..records.watching import find_quiet_bounds
+from ..repository.last_seen import LastSeen
+from .chain import BucketShard, ChargePath
 from .grant import NOTHING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from ..core.refusals import StatusFields
-    from ..core.tokens import TokenFrame
-    from ..records.algebra import Image
-    from ..records.charging import Frame
-    from ..records.level import BucketLimits
-    from ..repository.last_seen import LastSeen
-    from .chain import BucketShard, ChargePath
 
 _FAR = 1 << 62
 

@@ -8,7 +8,8 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from ..core.change import Change
 from ..core.decide import refusal
@@ -22,34 +23,26 @@ from ..core.errors import (
 from ..core.production import MILLI
 from ..logs import RETURN_LOST, tell
 from ..records import charging, ledger, migration
-from ..records.algebra import Committed, Conflict
-from ..repository.backend import MAX_COMMIT
+from ..records.algebra import Committed, Conflict, Write
+from ..repository.backend import MAX_COMMIT, Backend
 from ..runtime.blocking import BlockingRuntime
+from ..runtime.deadline import Deadline
 from ..runtime.retries import count_loss
 from .amounts import check_known
+from .announcing import Announcer
+from .chain import ChargePath
+from .chains import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
 from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
-from .planning import StalePath
-from .settling import Settling, settlement_parts
+from .options import AcquireOptions
+from .planning import ShardCharge, StalePath
+from .settling import SettlementPart, Settling, settlement_parts
 from .shards import choose_home, is_time_to_look, split_busy_shards
+from .waiting import Lines
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-
-    from ..records.algebra import Write
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
-    from .announcing import Announcer
-    from .chain import ChargePath
-    from .chains import ChargePaths
-    from .options import AcquireOptions
-    from .planning import ShardCharge
-    from .settling import SettlementPart
-    from .waiting import Lines
-
-    Charges: TypeAlias = list[PendingCharge[Grant]]
+Charges: TypeAlias = list[PendingCharge[Grant]]
 
 T = TypeVar("T")
 E = TypeVar("E", bound="Engine")

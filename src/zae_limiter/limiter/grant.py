@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..core.balances import balance
+from ..core.limit import Limit
 from ..core.production import MILLI
+from ..records.algebra import Image
+from ..records.level import BucketLimits
 from ..records.lots import credits_by_limit
-from .planning import add_up
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..core.limit import Limit
-    from ..records.algebra import Image
-    from ..records.level import BucketLimits
-    from .chain import BucketShard, ChargePath
-    from .planning import ShardCharge
-
+from .chain import BucketShard, ChargePath
+from .planning import ShardCharge, add_up
 
 NOTHING: dict[str, int] = {}
 
@@ -100,10 +95,16 @@ class Grant(NamedTuple):
             yield Grant(chain, cost, images, self.now_ms, later, parts, self.settled)
 
 
-GrantFields: TypeAlias = (
-    "tuple[ChargePath, Mapping[str, int], Sequence[Image | None], int, Mapping[str, int], "
-    "tuple[ShardCharge, ...] | None, Mapping[str, int] | None, tuple[TakenTokens | None, ...] | None]"
-)
+GrantFields: TypeAlias = tuple[
+    ChargePath,
+    Mapping[str, int],
+    Sequence[Image | None],
+    int,
+    Mapping[str, int],
+    tuple[ShardCharge, ...] | None,
+    Mapping[str, int] | None,
+    "tuple[TakenTokens | None, ...] | None",
+]
 """The fields of a `Grant` that nobody has looked at yet."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ..clock import Clock
 from ..core.change import Change
 from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
@@ -24,32 +24,24 @@ from ..forks import after_fork, protect
 from ..logs import CHORE_FAILED, SLOT_LOST, tell
 from ..observer import SlotLost
 from ..records import ledger, pressure
-from ..records.algebra import Committed
+from ..records.algebra import Committed, Image, Key
 from ..records.charging import is_expiring, write_of
+from ..records.ledger import BucketChange
 from ..records.level import SHARDS
-from ..records.slots import renew_slots
+from ..records.slots import TakenSlot, renew_slots
+from ..repository.backend import Backend
+from ..repository.outlook import Reserving
 from ..runtime.blocking import BlockingRuntime, run
+from ..runtime.deadline import Deadline
 from ..runtime.housekeeper import HOUSEKEEPER
+from ..runtime.port import Caller, Runtime
 from ..runtime.retries import tries
+from ..stores.port import Store
+from .background import BackgroundStore
 from .chain import BucketShard
-from .options import CANCEL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..clock import Clock
-    from ..records.algebra import Image, Key
-    from ..records.ledger import BucketChange
-    from ..records.slots import TakenSlot
-    from ..repository.backend import Backend
-    from ..repository.outlook import Reserving
-    from ..runtime.deadline import Deadline
-    from ..runtime.port import Caller, Runtime
-    from ..stores.port import Store
-    from .background import BackgroundStore
-    from .grant import Grant
-    from .observers import Observers
-    from .options import AcquireRequest
+from .grant import Grant
+from .observers import Observers
+from .options import CANCEL, AcquireRequest
 
 _RENEWALS = 3
 """How often a slot is renewed within its time to live."""

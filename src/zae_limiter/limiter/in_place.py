@@ -7,33 +7,26 @@ is left to `Engine`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from ..core.tokens import draw_all, settle_all
 from ..records import charging
-from ..records.algebra import TTL, expiry_seconds
+from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
-from ..records.level import CHANGES, MADE, NEWEST
+from ..records.level import CHANGES, MADE, NEWEST, BucketLimits
+from ..repository.backend import Backend
+from ..repository.outlook import Reserving
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.bounded import BoundedMap
+from ..stores.port import UpdatesInPlace
+from .announcing import Announcer
+from .chain import BucketShard, ChargePath
+from .chains import ChargePaths, Name
 from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
-from .grant import NOTHING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..records.algebra import Image
-    from ..records.level import BucketLimits
-    from ..repository.backend import Backend
-    from ..repository.outlook import Reserving
-    from ..stores.port import UpdatesInPlace
-    from .announcing import Announcer
-    from .chain import BucketShard, ChargePath
-    from .chains import ChargePaths, Name
-    from .grant import GrantFields
-    from .options import AcquireOptions
-    from .waiting import Lines
+from .grant import NOTHING, GrantFields
+from .options import AcquireOptions
+from .waiting import Lines
 
 
 class InPlace:

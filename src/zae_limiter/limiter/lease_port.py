@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from ..repository.outlook import Reserving
+from .grant import Grant, GrantFields
+from .holding import SlotHolder
+from .options import AcquireOptions, AcquireRequest
 
-    from ..repository.outlook import Reserving
-    from .grant import Grant, GrantFields
-    from .holding import SlotHolder
-    from .options import AcquireOptions, AcquireRequest
-
-    TakeNow: TypeAlias = Callable[[Reserving, str, str, dict[str, int], AcquireOptions], GrantFields | None]
-    SettleNow: TypeAlias = Callable[[str, str, GrantFields, Mapping[str, int]], bool]
+TakeNow: TypeAlias = Callable[[Reserving, str, str, dict[str, int], AcquireOptions], GrantFields | None]
+SettleNow: TypeAlias = Callable[[str, str, GrantFields, Mapping[str, int]], bool]
 
 
 class Corrections(NamedTuple):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from ..core.errors import ValidationError
+from ..core.limit import Limit
 from ..core.production import MILLI
 from ..core.values import LimitStatus
+from ..records.level import BucketLimits
 from .amounts import in_tokens
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
-from .options import AcquireRequest
+from .holding import SlotHolder
+from .lease_port import LeasePort
+from .options import AcquireOptions, AcquireRequest
 from .planning import add_up
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.limit import Limit
-    from ..records.level import BucketLimits
-    from .holding import SlotHolder
-    from .lease_port import LeasePort
-    from .options import AcquireOptions
 
 
 class LeaseView:

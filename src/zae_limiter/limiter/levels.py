@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..core import names
-from ..core.config import CUSTOM
+from ..core.config import CUSTOM, Resolved
 from ..core.errors import ResourceDisabled, ValidationError
+from ..core.limit import Limit
 from ..core.values import Access
 from ..records import ledger
+from ..records.algebra import Key
 from ..records.level import BucketLimits, slot_limits_for, token_limits_for
+from ..repository.backend import Backend
+from ..repository.resolving import Policy
 from ..stores.bounded import BoundedMap
-from .chain import Override
-
-if TYPE_CHECKING:
-    from ..core.config import Resolved
-    from ..core.limit import Limit
-    from ..records.algebra import Key
-    from ..repository.backend import Backend
-    from ..repository.resolving import Policy
-    from .chain import BucketShards
+from .chain import BucketShards, Override
 
 _NO_OVERRIDE = Override()
 

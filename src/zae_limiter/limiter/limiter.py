@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
+from ..core.alerts import Alert
 from ..core.errors import ValidationError
-from ..core.limit import seconds, whole
+from ..core.limit import Limit, seconds, whole
+from ..core.slots import SlotOwner
 from ..core.validation import flag
+from ..core.values import OnUnavailable
+from ..observer import Observer
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.opening import StackOperations
 from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
-from ..stores.port import UpdatesInPlace
-from .amounts import check_amounts
+from ..runtime.deadline import Deadline
+from ..stores.port import Store, UpdatesInPlace
+from .amounts import OnError, check_amounts
 from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
@@ -24,29 +30,16 @@ from .engine import Engine
 from .holding import Holdings
 from .in_place import InPlace
 from .lease import Lease
-from .lease_port import LeasePort
+from .lease_port import LeasePort, SettleNow, TakeNow
 from .observed import ObservedCharger
 from .observers import Observers, observe_store
-from .options import MOST_PREFETCH_MS, OptionChecks, read_earlier, warn_stored_limits
+from .options import MOST_PREFETCH_MS, OnLost, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .waiting import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Unpack
-
-    from ..core.alerts import Alert
-    from ..core.limit import Limit
-    from ..core.slots import SlotOwner
-    from ..core.values import OnUnavailable
-    from ..observer import Observer
     from ..repository.opening import StackOptions
-    from ..runtime.deadline import Deadline
-    from ..stores.port import Store
     from ..v017.ignored import EarlierOptions
-    from .amounts import OnError
-    from .lease_port import SettleNow, TakeNow
-    from .options import OnLost
     from .prefetch.prefetcher import Prefetcher
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..core.errors import RateLimitExceeded, ZAELimiterError
-from ..observer import StoreCall
+from ..observer import Outcome, StoreCall
+from ..repository.outlook import Reserving
 from .charger import Charger
-from .grant import find_overdrawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ..observer import Outcome
-    from ..repository.outlook import Reserving
-    from .grant import Grant, GrantFields
-    from .lease_port import SettleNow, TakeNow
-    from .observers import Observers
-    from .options import AcquireOptions, AcquireRequest
+from .grant import Grant, GrantFields, find_overdrawn
+from .lease_port import SettleNow, TakeNow
+from .observers import Observers
+from .options import AcquireOptions, AcquireRequest
 
 
 class ObservedUpdates:

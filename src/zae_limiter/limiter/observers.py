@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -20,14 +20,12 @@ from ..forks import protect
 from ..logs import OBSERVER_FAILED, tell
 from ..observer import Decision, Observer, Outcome, StoreCall
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..repository.backend import Backend
 from ..stores.port import Store
 
-if TYPE_CHECKING:
-    from ..repository.backend import Backend
-
-    T = TypeVar("T")
-    Verb: TypeAlias = Literal["read", "commit", "query"]
-    CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
+T = TypeVar("T")
+Verb: TypeAlias = Literal["read", "commit", "query"]
+CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
 
 _METHODS = (
     *("on_decision", "on_settlement", "on_alert", "on_slot_lost"),

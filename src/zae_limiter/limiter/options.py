@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
-from ..core.limit import check_limits, seconds
+from ..core.limit import Limit, check_limits, seconds
 from ..core.validation import flag
+from ..core.values import OnUnavailable
+from ..repository.backend import Backend
 from ..repository.configs import check_policy
 from .amounts import check_costs, check_on_error
 from .chain import Override
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..core.limit import Limit
-    from ..core.values import OnUnavailable
-    from ..repository.backend import Backend
     from ..v017.ignored import EarlierOptions
 
-    OnLost: TypeAlias = Literal["cancel"] | Callable[[Any], object]
+
+OnLost: TypeAlias = Literal["cancel"] | Callable[[Any], object]
 
 CANCEL = "cancel"
 """As ``on_lost``: cancel the task that has entered the lease."""

@@ -7,30 +7,25 @@ it all, else as many as it takes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from time import monotonic_ns
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..core.alerts import Alert
 from ..core.change import Change
-from ..core.credits import sum_up, take_last
+from ..core.credits import SpentLots, sum_up, take_last
 from ..core.production import MILLI
 from ..core.tokens import SOFT
 from ..records import bucket, charging, migration
+from ..records.algebra import Image, Write
+from ..records.charging import Contention, Refusal
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import NO_PREFERENCE, Taker, note_taken, taken_slots
+from ..records.slots import NO_PREFERENCE, TakenSlot, Taker, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ..core.alerts import Alert
-    from ..core.credits import SpentLots
-    from ..records.algebra import Image, Write
-    from ..records.charging import Contention, Refusal
-    from ..records.slots import TakenSlot
-    from .chain import BucketShard, BucketShards, ChargePath
+from .chain import BucketShard, BucketShards, ChargePath
 
 
 def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:

@@ -15,20 +15,19 @@ from ..core.limit import Limit, seconds
 from ..core.production import MILLI
 from ..records import bucket, keys
 from ..records.keys import buckets_of_resource
+from ..records.level import BucketLimits
 from ..records.slot_states import taken_states
 from ..repository.backend import Operations
+from ..repository.repository import Repository
+from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
-from .chains import join
+from .chain import ChargePath, Override
+from .chains import ChargePaths, join
+from .engine import Engine
 from .options import check_override, warn_stored_limits
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
-    from ..records.level import BucketLimits
-    from ..repository.repository import Repository
-    from ..runtime.deadline import Deadline
-    from .chain import ChargePath, Override
-    from .chains import ChargePaths
-    from .engine import Engine
 
 
 _READ_AHEAD = 25

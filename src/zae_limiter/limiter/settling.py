@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
+from ..core.advance import UnusedAdvance
+from ..core.alerts import Alert
 from ..core.change import Change
-from ..core.credits import sum_up, take_last
+from ..core.credits import SpentLots, sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
 from ..records import bucket, charging, ledger, migration, settlement, usage
-from ..records.algebra import Committed, Write, apply_write, compose
+from ..records.algebra import Committed, Image, Key, Write, apply_write, compose
 from ..records.ledger import BucketChange
-from ..records.level import ANCHOR, HOUR_END, SHARDS, attribute
+from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, attribute
 from ..records.settlement import Charge
-from ..records.slots import note_freed
+from ..records.slots import TakenSlot, note_freed
 from ..records.watching import watch
+from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .chain import BucketShard
+from .announcing import Announcer
+from .chain import BucketShard, ChargePath
+from .chains import ChargePaths
+from .grant import Grant
 from .planning import add_up
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.advance import UnusedAdvance
-    from ..core.alerts import Alert
-    from ..core.credits import SpentLots
-    from ..records.algebra import Image, Key
-    from ..records.level import BucketLimits
-    from ..records.slots import TakenSlot
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
-    from .announcing import Announcer
-    from .chain import ChargePath
-    from .chains import ChargePaths
-    from .grant import Grant
 
 _NOTHING: dict[str, int] = {}
 

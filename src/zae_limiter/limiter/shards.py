@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ..records import bucket, charging, pressure, splitting
+from ..records.algebra import Image, Key
 from ..records.level import SHARDS
+from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
 from .chain import BucketShard, BucketShards, ChargePath
 from .dividing import divide
-
-if TYPE_CHECKING:
-    from ..records.algebra import Image, Key
-    from ..repository.backend import Backend
-    from ..runtime.deadline import Deadline
 
 _DRAINING = 0.5
 """How full a shard is below which others are looked at."""

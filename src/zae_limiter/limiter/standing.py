@@ -9,24 +9,19 @@ bucket (`records.waiters`). Waiters that came later count it as if it had been s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
+from ..records.algebra import Image, Write
+from ..records.level import BucketLimits
 from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
+from ..repository.backend import Backend
+from .chain import ChargePath
+from .grant import Grant
 from .planning import add_up
-from .waiting import may_wait, refuse_behind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from typing import Any
-
-    from ..records.algebra import Image, Write
-    from ..records.level import BucketLimits
-    from ..repository.backend import Backend
-    from .chain import ChargePath
-    from .grant import Grant
-    from .waiting import Line, Lines, Ticket
+from .waiting import Line, Lines, Ticket, may_wait, refuse_behind
 
 LOOK_SECONDS = 1.0
 """Longest pause between two looks at the store, in seconds."""

@@ -14,23 +14,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from ..core.balances import debit
 from ..core.decide import refusal
 from ..core.errors import RateLimitExceeded
 from ..forks import after_fork, protect
+from ..records.algebra import Key
 from ..records.waiters import WAITER_PREFIX
+from ..repository.backend import Backend
 from ..runtime.port import Signal, has_ended
+from .chain import ChargePath
 from .planning import add_up
 
-if TYPE_CHECKING:
-    from ..records.algebra import Key
-    from ..repository.backend import Backend
-    from .chain import ChargePath
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from ..core.limit import Limit
 from ..core.names import check_ancestry
 from ..core.validation import ValidationError
 from ..records.config import Config
 from .problems import ManifestError, Problem
 from .states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..core.limit import Limit
 
 _NOTHING = Config()
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.validation import ZAELimiterError
 from .problems import ManifestError, Place, Problem
-from .toml_places import find_places
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .toml_places import Path
+from .toml_places import Path, find_places
 
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
 """The format of a file by the end of its name."""

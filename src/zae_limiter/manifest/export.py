@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..core.names import DEFAULT_RESOURCE
+from ..records.config import Config
 from .document import import_yaml
 from .limits import write_limit
-from .states import SYSTEM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..records.config import Config
-    from .states import Stored
+from .states import SYSTEM, Stored
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 

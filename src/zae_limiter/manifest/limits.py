@@ -15,12 +15,11 @@ from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
 from ..v017.limits_file import OldLimits
 from . import fields
-from .reading import check_seconds
+from .reading import Report, check_seconds
 
 if TYPE_CHECKING:
     from .document import Node
     from .problems import Place
-    from .reading import Report
 
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")

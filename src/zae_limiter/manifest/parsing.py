@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..core import names
 from ..core.limit import Limit
@@ -19,9 +19,6 @@ from .document import Node, read_document
 from .limits import find_table, read_limit
 from .problems import ManifestError, Place, Problem
 from .states import SYSTEM, Manifest, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ..core import names
 from ..core.limit import Limit
 from ..core.validation import ValidationError
 from ..core.values import Access, OnUnavailable
 from .states import Change, Plan, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VERSION = 1
 _FIELDS = {"limits", "on_unavailable", "access", "name", "parent_id", "cascade"}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..core.validation import ZAELimiterError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Place(NamedTuple):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
+from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.sharing import share_no_name
-from .states import SYSTEM, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..core.limit import Limit
-    from ..core.values import Entity
-    from .states import Manifest, Stored
+from ..core.values import Entity
+from .states import SYSTEM, Manifest, Stored, Subject
 
 
 class Pair(NamedTuple):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from .problems import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Path: TypeAlias = tuple[str, ...]
 _TOKEN = re.compile(

@@ -26,16 +26,18 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.balances import SlotBalance
+from ..core.balances import Balance, SlotBalance
+from ..core.borders import Carried
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import FOR_EVER, Rule
-from ..core.tokens import NEVER_USED, Tokens
+from ..core.tokens import NEVER_USED, TokenFields, Tokens
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -50,6 +52,7 @@ from .level import (
     MADE,
     NEWEST,
     SHARDS,
+    BucketLimits,
     attribute,
     parse_calendar,
     token_fields,
@@ -65,13 +68,7 @@ from .slots import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ..core.balances import Balance
-    from ..core.borders import Carried
     from ..core.reports import BucketState, Credit
-    from ..core.tokens import TokenFields
-    from .level import BucketLimits
 
 FIELDS = ("tk", "tc", "cp", "ra", "rp")
 _FAR = 2**62

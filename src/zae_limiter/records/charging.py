@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
 from ..core.credits import draw_with_credits
@@ -15,20 +16,13 @@ from ..core.names import FIRST_USE
 from ..core.production import FAR, FOR_EVER, MILLI
 from ..core.tokens import TokenFrame, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Write
+from .algebra import NEVER, TTL, Image, Key, Write
 from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
-from .lots import group_lots, has_expired_lots, held_lots, last_expiry
+from .lots import Lot, group_lots, has_expired_lots, held_lots, last_expiry
 from .slot_table import NO_TABLE
-from .slots import shapes_for, states_slots, take_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from .algebra import Key
-    from .lots import Lot
-    from .slots import Taker
+from .slots import Taker, shapes_for, states_slots, take_slots
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -308,8 +302,8 @@ def charge(
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
-    lasts = not level.lifetime_ms or frame.lots or image.get(SHARDS, 1) != 1
-    if TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI:
+    lasts = not level.lifetime_ms or image.get(SHARDS, 1) != 1
+    if frame.lots or (TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI):
         _renew_expiry(change, level, image, frame, now_ms)
     return change
 

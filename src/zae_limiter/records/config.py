@@ -21,9 +21,10 @@ has in common with this layout means the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace as with_fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
@@ -31,9 +32,6 @@ from ..core.limit_parts import read_schedule
 from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VERSION = "config_version"
 CHANGED = "changed_ms"

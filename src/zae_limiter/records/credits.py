@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
 
 from ..core.borders import Scheduled, find_interval, find_scheduled
 from ..core.change import Change
 from ..core.errors import ValidationError
+from ..core.limit import Limit
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import FOR_EVER, MILLI, Rule
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
@@ -28,11 +29,6 @@ from .lots import Lot, lot_attribute, lots_of
 from .migration import migrate, move_anchor
 from .pressure import moved_counters
 from .slots import concurrency_limits, find_taken, free_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from ..core.limit import Limit
 
 MAX_LOTS = 16
 """Most lots of one limit."""

@@ -18,20 +18,15 @@ in flight at its start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from . import keys, usage
-from .algebra import ABSENT, Write
+from .algebra import ABSENT, Guards, Image, Key, Write
 from .bucket import stored_names
-from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
+from .level import ANCHOR, BOOKINGS, CHANGES, HOUR_END, HOUR_MS, NEWEST, BucketLimits, attribute
 from .slot_table import SLOTS
 from .slots import concurrency_limits, find_taken
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .algebra import Guards, Image, Key
-    from .level import BucketLimits
 
 DAY_MS = 86_400_000
 LONGEST_WINDOW_DAYS = 31

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.alerts import AlertLevels
+from ..core.borders import Scheduled
+from ..core.calendar import Calendar
+from ..core.limit import Limit
 from ..core.names import FIRST_USE
 from ..core.production import Rule
 from ..core.slots import SlotLimit
 from ..core.tokens import SOFT, TokenFields, TokenLimit
 from . import keys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..core.borders import Scheduled
-    from ..core.calendar import Calendar
-    from ..core.limit import Limit
-    from .algebra import Image, Key
+from .algebra import Image, Key
 
 ANCHOR = "rf"
 CONFIG_VERSION = "cv"

@@ -9,17 +9,14 @@ only with the anchor of the bucket. Of a split bucket the first shard has all of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..core.credits import SpentLots
 from ..core.production import FOR_EVER
+from .algebra import Image
 from .level import CREDITS, LOT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..core.credits import SpentLots
-    from .algebra import Image
 
 _NEVER = "never"
 

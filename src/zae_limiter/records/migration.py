@@ -5,32 +5,23 @@ The anchor strictly grows, so that a client that still holds the old one loses t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from ..core.borders import Carried
 from ..core.change import Change, Drawn, Shortfall
-from ..core.credits import Division, divide, draw_with_credits
+from ..core.credits import Division, HeldLots, divide, draw_with_credits
 from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.production import MILLI
-from ..core.tokens import draw
+from ..core.production import MILLI, Rule
+from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Write, apply_write
+from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
-from .charging import REACH, is_expiring, write_of
+from .charging import REACH, Refusal, is_expiring, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
 from .slot_table import SLOTS
 from .slots import drop_expired_slots, drop_other_kind, shapes_for, shorten_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..core.borders import Carried
-    from ..core.credits import HeldLots
-    from ..core.production import Rule
-    from ..core.tokens import TokenLimit
-    from .algebra import Key
-    from .charging import Refusal
 
 
 def migrate(

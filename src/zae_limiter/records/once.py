@@ -5,15 +5,13 @@ It is written in the commit of the change itself, under the entity, and kept for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import keys
 from .algebra import ABSENT, Image, Key, Write
 from .fields import read_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KEPT_MS = 4 * 86_400_000
 """How long a repeated request is recognised."""

@@ -7,19 +7,15 @@ So a limit that counts slots for a while goes on refilling, as one that nobody a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from ..core.change import Change
 from ..core.production import Rule
 from ..core.tokens import Tokens
 from ..core.validation import MissingCronsim, ValidationError
-from .level import ANCHOR, SHARDS, attribute, parse_calendar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..core.change import Change
-    from .algebra import Image
-    from .level import BucketLimits
+from .algebra import Image
+from .level import ANCHOR, SHARDS, BucketLimits, attribute, parse_calendar
 
 PARKED = "pt"
 _FIELDS = ("cp", "ra", "rp", "ws", "ca")

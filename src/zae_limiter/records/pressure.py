@@ -9,15 +9,12 @@ must not take the time that it has not seen for writes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import MILLI, Rule
-from .level import ANCHOR, SHARDS, attribute
-
-if TYPE_CHECKING:
-    from .algebra import Guards, Image
-    from .level import BucketLimits
+from .algebra import Guards, Image
+from .level import ANCHOR, SHARDS, BucketLimits, attribute
 
 WRITE = MILLI
 """The cost of one write."""

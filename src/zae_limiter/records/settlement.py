@@ -6,29 +6,22 @@ a level above the capacity is cut, as always. Debt lowers the level by exactly w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
 from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
-from ..core.credits import sum_up
-from ..core.production import MILLI
+from ..core.credits import SpentLots, sum_up
+from ..core.production import MILLI, Rule
 from ..core.tokens import owe
 from . import pressure
 from .algebra import NEVER, TTL, Image
 from .bucket import latest_instant, stored_rule, whole_rule
-from .charging import create, is_expiring
-from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, attribute, token_fields
+from .charging import Frame, create, is_expiring
+from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, attribute, token_fields
 from .lots import parse_lot
 from .migration import keep_in_debt
 from .parked import settle_parked
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.credits import SpentLots
-    from ..core.production import Rule
-    from .charging import Frame
-    from .level import BucketLimits
 
 _NOTHING: dict[str, int] = {}
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 from ..core.slots import in_shard
-from .level import attribute
+from .algebra import Guards, Image
+from .level import BucketLimits, attribute
 from .slot_table import FENCE_PREFIX, SLOTS, slot_attributes
 from .slots import concurrency_limits
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from .algebra import Guards, Image
-    from .level import BucketLimits
 
 
 def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.balances import SlotBalance
 from ..core.limit import Limit
 from ..core.production import MILLI
 from ..core.slots import SlotLimit
+from .algebra import Image, Key
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
 from .slot_table import FENCE_PREFIX, SlotTable, parse_fence
 from .slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ..core.reports import BucketState, SlotState
-    from .algebra import Image, Key
 
 
 def stored_slot_names(images: Iterable[Image]) -> set[str]:

@@ -6,15 +6,11 @@ free, and takes the table along to the next image, which mostly differs in few o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ..core.slots import NO_SLOTS, Slots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from .algebra import Image
+from .algebra import Image
 
 SLOTS = "sl"
 UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"

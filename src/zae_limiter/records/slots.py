@@ -21,22 +21,16 @@ one (`shorten_slots`). A holder that lives renews it before that is over.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ..core.change import MISSING_OR_AT_MOST
+from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.production import MILLI
-from ..core.slots import SlotOwner, in_shard
-from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, attribute
+from ..core.slots import SlotLimit, SlotOwner, in_shard
+from .algebra import Guards, Image
+from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, BucketLimits, attribute
 from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, slot_attributes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from ..core.change import Change
-    from ..core.slots import SlotLimit
-    from .algebra import Guards, Image
-    from .level import BucketLimits
 
 _TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
 _SLOT_FIELDS = ("tl", "tn", "pk", "pt")

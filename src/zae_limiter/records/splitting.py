@@ -8,7 +8,7 @@ Shards are split one by one: at any moment the shards that exist make up the who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..core.change import Change
 from ..core.names import INFRASTRUCTURE_LIMIT
@@ -18,14 +18,9 @@ from . import pressure
 from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity, index_attributes, write_of
-from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, stated_rule, token_fields
+from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, BucketLimits, stated_rule, token_fields
 from .slot_moves import move_slots
 from .slots import count_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .level import BucketLimits
 
 MAX_SHARDS = 256
 SLOTS_PER_RECORD = 50

@@ -16,6 +16,7 @@ Whoever books a peak together with what was consumed need not know what is there
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +27,6 @@ from .algebra import Guards, Image, Write
 from .fields import read_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..core.usage import InFlight, UsageSnapshot
 
 WINDOWS = USAGE_WINDOWS

@@ -17,17 +17,13 @@ to work beside it, where they would take the table for an empty one of theirs.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
 from . import keys
-from .algebra import ABSENT, Key, Write, drop_none
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .algebra import Image
+from .algebra import ABSENT, Image, Key, Write, drop_none
 
 SCHEMA_VERSION = "1.0.0"
 

@@ -11,15 +11,11 @@ so a process that is killed delays others for a moment at most.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from .algebra import PRESENT, Write
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from .algebra import Image, Key
+from .algebra import PRESENT, Image, Key, Write
 
 WAITER_PREFIX = "w_"
 MARK_MS = 2_500

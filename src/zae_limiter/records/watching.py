@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..core.alerts import PARTS, Alert, cross_quota, cross_rate
-from .level import ANCHOR, NEWEST
-
-if TYPE_CHECKING:
-    from ..core.alerts import Crossing
-    from ..core.change import Change, Drawn
-    from ..core.limit import Limit
-    from ..core.tokens import TokenLimit
-    from .algebra import Image
-    from .level import BucketLimits
+from ..core.alerts import PARTS, Alert, Crossing, cross_quota, cross_rate
+from ..core.change import Change, Drawn
+from ..core.limit import Limit
+from ..core.tokens import TokenLimit
+from .algebra import Image
+from .level import ANCHOR, NEWEST, BucketLimits
 
 
 def watch(level: BucketLimits, image: Image | None, change: Change, now_ms: int) -> tuple[Alert, ...]:

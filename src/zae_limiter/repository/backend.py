@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 from weakref import WeakSet
 
 from .._version import __version__
+from ..clock import Clock
 from ..core import names
 from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
 from ..core.values import AuditAction, AuditEvent, Namespace
@@ -15,23 +17,17 @@ from ..logs import AGGREGATOR_OUTDATED, tell
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from ..records.instants import iso
+from ..records.ledger import BucketChange
+from ..records.version import Deployed
 from ..runtime.deadline import Deadline, stopwatch
+from ..runtime.port import Runtime
 from ..runtime.retries import tries
 from ..runtime.single_flight import Once
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.opaque import opaque_id
-from ..stores.port import KnowsCaller, Preparable, Replaceable, UpdatesInPlace
+from ..stores.port import KnowsCaller, Preparable, Replaceable, Store, UpdatesInPlace
 from .cache import ConfigCache
 from .last_seen import LastSeenBuckets
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from ..clock import Clock
-    from ..records.ledger import BucketChange
-    from ..records.version import Deployed
-    from ..runtime.port import Runtime
-    from ..stores.port import Store
 
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import lcm
@@ -11,27 +12,22 @@ from typing import TYPE_CHECKING
 from ..core import names
 from ..core.balances import balance
 from ..core.errors import CorruptRecordError, EntityError
-from ..core.limit import check_limits, whole
+from ..core.limit import Limit, check_limits, whole
 from ..core.production import MILLI
 from ..records import bucket, keys, ledger
-from ..records.algebra import Committed, Guard, Write
+from ..records.algebra import Committed, Guard, Image, Key, Query, Write
 from ..records.keys import buckets_of_entity, buckets_of_namespace, buckets_of_resource
 from ..records.level import SHARDS
 from ..records.splitting import MAX_SHARDS
+from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..stores.damage import read_each
-from .backend import MAX_COMMIT, Operations
+from .backend import MAX_COMMIT, Backend, Operations
 from .resolving import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ..core.limit import Limit
     from ..core.reports import BucketState, Credit
     from ..core.survey import Load, Survey
-    from ..records.algebra import Image, Key, Query
-    from ..runtime.deadline import Deadline
-    from .backend import Backend
 
 TRIES = 100
 MAX_RECORDS = 10_000

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from ..core.config import Resolved
+from ..core.values import OnUnavailable
 from ..forks import protect
+from ..records.algebra import Image, Key
 from ..records.keys import CONFIG
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..core.config import Resolved
     from ..core.reports import CacheStats
-    from ..core.values import OnUnavailable
-    from ..records.algebra import Image, Key
 
-    Known: TypeAlias = tuple[Mapping[str, Image | None], int]
-    """What is known of a partition: records by sort key (None: there is none), and the instant the oldest was read.
 
-    A plain tuple, which the garbage collector need not look at again and again.
-    """
+Known: TypeAlias = tuple[Mapping[str, Image | None], int]
+"""What is known of a partition: records by sort key (None: there is none), and the instant the oldest was read.
+
+A plain tuple, which the garbage collector need not look at again and again.
+"""
 
 
 class Defaults(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -18,9 +19,6 @@ from .backend import MAX_PAGE, Operations
 from .ineffective import warn_of_config, warn_of_names
 from .resolving import read_policy
 from .stamping import stamp_buckets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 def _owner(image: Image) -> str:

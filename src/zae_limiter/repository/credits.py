@@ -13,12 +13,14 @@ from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
-from ..records.algebra import ABSENT, Committed, Key, Write
+from ..records.algebra import ABSENT, Committed, Image, Key, Write
+from ..records.bucket import Shards
 from ..records.credits import add_credit, fill_up, free_more, prepare_filling
 from ..records.instants import iso
 from ..records.level import NEWEST, SHARDS
 from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS
+from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
 from .backend import MAX_COMMIT
@@ -27,9 +29,6 @@ from .resolving import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
-    from ..records.algebra import Image
-    from ..records.bucket import Shards
-    from ..runtime.deadline import Deadline
 
 _MAX_KEY = 256
 _AHEAD_MS = 1_000

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError, ValidationError
@@ -16,17 +17,12 @@ from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
 from ..records.instants import iso
 from ..records.keys import buckets_of_entity
+from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
 from .ineffective import warn_of_lone_cascade, warn_of_names
 from .stamping import stamp_buckets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..runtime.deadline import Deadline
-
 
 _FAMILY = frozenset(("parent_id", "cascade"))
 """The fields that decide whether a parent is charged."""

@@ -11,19 +11,18 @@ from ..core.errors import ValidationError
 from ..core.limit import whole
 from ..core.names import RESERVED_NAMESPACE
 from ..core.production import MILLI
+from ..core.values import AuditEvent
 from ..records import audit, keys, ledger, usage
-from ..records.algebra import Query
+from ..records.algebra import Image, Query
 from ..records.bucket import inspect
 from ..records.keys import buckets_of_entity, buckets_of_resource
+from ..runtime.deadline import Deadline
 from ..stores.opaque import decode_cursor, encode_cursor
 from .backend import MAX_PAGE, Operations
 from .buckets import book
 
 if TYPE_CHECKING:
     from ..core.usage import UsageSnapshot, UsageSummary
-    from ..core.values import AuditEvent
-    from ..records.algebra import Image
-    from ..runtime.deadline import Deadline
 
 _BOOKED_TOGETHER = 20
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from ..core.errors import ZAELimiterError
+from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.sharing import share_no_name
 from ..logs import CONFIG_INEFFECTIVE, tell
 from ..records import config, entity, keys
-from ..records.algebra import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..core.limit import Limit
-    from ..records.algebra import Image, Key
-    from ..records.config import Config
-    from ..runtime.deadline import Deadline
-    from .backend import Backend
+from ..records.algebra import Image, Key, Query
+from ..records.config import Config
+from ..runtime.deadline import Deadline
+from .backend import Backend
 
 _MOST_CHILDREN = 5
 """How many children of an entity are compared with its limits."""

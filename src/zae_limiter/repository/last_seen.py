@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ..records import charging
-from ..records.level import ANCHOR, CONFIG_VERSION, MADE
+from ..records.algebra import Image, Key, Write
+from ..records.charging import Contention, Frame
+from ..records.level import ANCHOR, CONFIG_VERSION, MADE, BucketLimits
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import NO_PREFERENCE, PreferredSlots
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..records.algebra import Image, Key, Write
-    from ..records.charging import Contention, Frame
-    from ..records.level import BucketLimits
-    from .outlook import Outlook
-
+from .outlook import Outlook
 
 _MOST_FREED = 64
 _APART_MS = 30

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError
@@ -15,16 +15,11 @@ from ..manifest.sharing import find_ineffective, list_pairs
 from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
+from ..records.config import Config
 from .backend import MAX_PAGE
 from .configs import locate, spell_fields
 from .entities import EntityOperations
 from .policies import PolicyOperations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-    from ..records.config import Config
 
 _BATCH = 100
 """How many records are read at once."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from ..core import names
 from ..core.errors import NamespaceNotFoundError, NamespaceStateError, ValidationError
 from ..core.names import RESERVED_NAMESPACE
-from ..core.values import AuditAction, Namespace
+from ..core.values import AuditAction, Namespace, OnUnavailable
 from ..records import keys, namespace as record
 from ..records.algebra import Query, Write
 from ..records.instants import iso
+from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT, Operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..core.values import OnUnavailable
-    from ..runtime.deadline import Deadline
 
 T = TypeVar("T")
 _CHANGED = "was changed by somebody else; try again"

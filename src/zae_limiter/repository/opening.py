@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,20 +16,17 @@ from ..core.validation import flag
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, tell
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
+from ..records.version import Deployed
+from ..runtime.port import Runtime
 from ..stores.opening import ENVIRONMENT
-from ..stores.port import MayEvict, Provisioned
+from ..stores.port import MayEvict, Provisioned, Store
 from .backend import DEFAULT_NAMESPACE, Operations
 from .configs import ConfigOperations
 from .namespaces import NamespaceOperations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ..aws.stack_options import StackOptions as StackOptions
     from ..core.reports import LimiterInfo
-    from ..records.version import Deployed
-    from ..runtime.port import Runtime
-    from ..stores.port import Store
 
 STACK = "ZAEL_STACK"
 """The environment variable with the name of the stack."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from ..records.algebra import Image
 from ..records.level import ANCHOR, MADE, attribute
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ..records.algebra import Image
 
 _RECENT_MS = 60_000
 """How long a quota whose balance has risen may be expected to rise again, in milliseconds."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ..core import names
 from ..core.validation import flag
 from ..core.values import Access, AuditAction
 from .configs import ACCESS, ConfigOperations, entity_level, resource_level
 from .resolving import read_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _DISABLED: dict[Access | None, bool | str | None] = {None: None, **{each: given for given, each in ACCESS.items()}}
 """Switches as ``disabled`` of `set_limits` takes them, None for none."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Mapping
 from copy import copy
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from .._version import __version__
+from ..clock import Clock
 from ..core import names
 from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
 from ..core.urls import show_url
+from ..core.values import BackendCapabilities, OnUnavailable
 from ..logs import CLOCK_SKEWED, tell
 from ..records import keys, version
 from ..stores.bounded import MAX_CACHED_KEYS
-from ..stores.port import Metered, Provisioned
+from ..stores.port import Metered, Provisioned, Store
 from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend
 from .buckets import SurveyOperations
 from .builder import RepositoryOptions
@@ -26,14 +29,8 @@ from .namespaces import NamespaceName
 from .opening import OpeningOperations, check_deployable, check_parallel_mode, find_namespace, find_store
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
-    from typing import Unpack
-
     from ..aws.stack_options import StackOptions
-    from ..clock import Clock
     from ..core.reports import BackendStats, CacheStats, Status
-    from ..core.values import BackendCapabilities, OnUnavailable
-    from ..stores.port import Store
     from ..v017.ignored import IgnoredByConstructor, IgnoredOptions
 
 _SKEW_WORTH_TELLING_MS = 1000

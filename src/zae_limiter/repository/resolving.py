@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.config import Resolved, Stored, resolve
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import OnUnavailable
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key
+from ..runtime.deadline import Deadline
+from .backend import Backend
 from .cache import Defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from ..runtime.deadline import Deadline
-    from .backend import Backend
-
 
 _MOST_RECORDS = 64
 """How many records of one entity are remembered together, before all of them are read again."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from ..core.errors import CorruptRecordError
 from ..core.names import DEFAULT_RESOURCE
 from ..records import bucket, config, keys, migration
-from ..records.algebra import Committed
+from ..records.algebra import Committed, Image, Key
+from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
-
-if TYPE_CHECKING:
-    from ..records.algebra import Image, Key
-    from ..runtime.deadline import Deadline
-    from .backend import Backend
+from .backend import Backend
 
 
 async def stamp_buckets(backend: Backend, ns: str, entity_id: str, resource: str | None, deadline: Deadline) -> None:

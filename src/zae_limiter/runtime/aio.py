@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 

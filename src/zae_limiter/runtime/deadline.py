@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..clock import Clock
 from ..core.errors import RateLimiterUnavailable
-
-if TYPE_CHECKING:
-    from ..clock import Clock
 
 
 class Deadline(NamedTuple):

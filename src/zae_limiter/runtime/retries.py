@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..core.errors import RateLimiterUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_TRIES = 200
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TypeAlias, TypeVar
 
 from ..core.errors import RateLimiterUnavailable, ZAELimiterError
 from ..forks import protect
-from .port import has_ended
+from .deadline import Deadline
+from .port import Runtime, Signal, has_ended
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
-
-    from .deadline import Deadline
-    from .port import Runtime, Signal
-
-    Turn: TypeAlias = tuple[object, Hashable]
+Turn: TypeAlias = tuple[object, Hashable]
 
 T = TypeVar("T")
 

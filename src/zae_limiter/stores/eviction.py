@@ -7,17 +7,13 @@ costs O(log n).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
 
 from ..records import bucket
+from ..records.algebra import Image
 from ..records.level import CREDITS
 from ..records.lots import last_expiry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from ..records.algebra import Image
 
 MOST_LOOKS = 1_000
 """How many buckets are looked at in one go, which takes a few milliseconds."""

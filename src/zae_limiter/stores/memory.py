@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..core.errors import RateLimiterUnavailable
@@ -30,9 +30,6 @@ from .eviction import EvictionQueue, full_at
 from .ranges import INDEXES, page_of
 from .table import Name, Table, is_bucket, key_of, name_of, with_indexes
 from .unbooked import Unbooked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Set
 
 CAPABILITIES = BackendCapabilities(
     name="memory",

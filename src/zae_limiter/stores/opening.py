@@ -7,18 +7,15 @@ import re
 import weakref
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from ..clock import Clock
 from ..core import names
 from ..core.errors import InvalidNameError, ValidationError
 from ..core.urls import show_url
+from .port import Store
 from .redis.settings import SCHEMES, parse
 from .urls import USAGE, FileMode, parse_options, split_url, url_error
-
-if TYPE_CHECKING:
-    from ..clock import Clock
-    from .port import Store
 
 ENVIRONMENT = "ZAE_LIMITER_URL"
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")

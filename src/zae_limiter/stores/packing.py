@@ -7,10 +7,8 @@ records cost it nothing. The names of the attributes are kept once for all recor
 from __future__ import annotations
 
 import marshal
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..records.algebra import Image
+from ..records.algebra import Image
 
 _VERSION = 2
 """The last version of the format in which equal values are written equally."""

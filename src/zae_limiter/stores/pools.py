@@ -8,16 +8,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..forks import after_fork, protect
 from .outcomes import NoneFree
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 IDLE_SECONDS = 20.0
 """Shorter than any service keeps an idle connection, so that a request seldom meets one that is closing."""

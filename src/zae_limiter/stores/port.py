@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ..clock import Clock
+from ..core.values import BackendCapabilities
+from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from ..clock import Clock
     from ..core.reports import BackendStats
-    from ..core.values import BackendCapabilities
-    from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 
 
 class Store(Protocol):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ..records.algebra import Image, Key, Page, Query
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 

@@ -8,16 +8,12 @@ query looks at all records.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from collections.abc import Iterator
+from typing import TypeAlias, TypeGuard
 
-from ..records.algebra import Image, Key
+from ..records.algebra import Image, Key, Query
 from ..records.keys import STATE, USAGE_PREFIX, bucket_indexes, owner_of_bucket, owner_of_entity, parse_bucket_pk
 from .packing import Packer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..records.algebra import Query
 
 Name: TypeAlias = str | Key
 """What a record is kept under: a string for buckets and usage, which may be packed, and its key for all others."""

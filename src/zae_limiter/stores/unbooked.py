@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ..core.errors import CorruptRecordError
 from ..records import bucket, ledger
+from ..records.algebra import Image, Write
 from ..records.keys import owner_of_bucket, owner_of_entity
 from ..records.level import CHANGES, HOUR_END
 from ..records.usage import WINDOWS, window_of
+from .packing import Packer
 from .table import key_of
-
-if TYPE_CHECKING:
-    from ..records.algebra import Image, Write
-    from .packing import Packer
 
 State: TypeAlias = tuple[str, bytes]
 """The name of a bucket, and what it was at last, packed."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ..core.errors import ValidationError
 from ..core.urls import is_clear, show_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Days(int):

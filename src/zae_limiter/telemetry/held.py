@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..forks import protect
-
-if TYPE_CHECKING:
-    from .tally import Attributes
+from .tally import Attributes
 
 S = TypeVar("S")
 Reader: TypeAlias = "Callable[[S], Iterator[tuple[Attributes, int]]]"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from .._version import __version__
+from ..limiter.limiter import RateLimiter
+from ..repository.repository import Repository
+from ..sync import SyncRateLimiter, SyncRepository
 from .held import Held
 from .tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from ..limiter.limiter import RateLimiter
-    from ..repository.repository import Repository
-    from ..sync import SyncRateLimiter, SyncRepository
 
 _SECONDS = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,

@@ -5,28 +5,24 @@ What the config cache counts anyway, and what stores count that count their call
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize, ref
 
+from ..core.alerts import Alert
 from ..core.errors import ValidationError
 from ..limiter.limiter import RateLimiter
-from ..observer import Observer
+from ..observer import Decision, Observer, Settlement, SlotLost
+from ..repository.repository import Repository
 from ..stores.port import Metered
-from ..sync import SyncRateLimiter
-from .tally import Series
+from ..sync import SyncRateLimiter, SyncRepository
+from .tally import Attributes, Counts, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from opentelemetry.metrics import MeterProvider
 
-    from ..core.alerts import Alert
-    from ..observer import Decision, Settlement, SlotLost
-    from ..repository.repository import Repository
-    from ..sync import SyncRepository
     from .instruments import Instruments
-    from .tally import Attributes, Counts
 
 L = TypeVar("L", RateLimiter, SyncRateLimiter)
 

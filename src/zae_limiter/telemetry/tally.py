@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from ..forks import protect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
 

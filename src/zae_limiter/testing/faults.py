@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
+from ..core.values import BackendCapabilities
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..stores.port import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from typing import TypeVar
-
     from ..clock import Clock
-    from ..core.values import BackendCapabilities
-    from ..stores.port import Store
 
-    T = TypeVar("T")
+
+T = TypeVar("T")
 
 
 class Fault(enum.Enum):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..limiter.limiter import RateLimiter
 from ..repository.repository import Repository
 from ..runtime.blocking import run
+from ..stores.port import Store
 from ..sync import BlockingRateLimiter, BlockingRepository
 from .clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from ..clock import Clock
-    from ..stores.port import Store
 
 T = TypeVar("T")
 

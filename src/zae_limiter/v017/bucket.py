@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
@@ -9,13 +10,11 @@ from ..core.decide import Reading
 from ..core.limit import Limit
 from ..core.production import MILLI, Rule
 from ..core.tokens import Tokens
+from ..core.values import LimitStatus
 from ..records.level import parse_calendar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from ..core.reports import BucketState
-    from ..core.values import LimitStatus
 
 P = ParamSpec("P")
 

@@ -5,14 +5,12 @@ Here `stack_options` takes all options by their names.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from ..aws.stack_options import StackOptions
 from .ignored import check_parallel_mode, warn_ignored, warn_provisioner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class OldBuilder:

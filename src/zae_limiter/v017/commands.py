@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import click
 
 from ..cli.output import note
+from ..core.limit import Limit
 
 if TYPE_CHECKING:
     from click.parser import _OptionParser
 
-    from ..core.limit import Limit
 
 GONE = {
     "loadtest": "There is no load test in this version. `zae-limiter demo` shows how limits hold under load.",

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Mapping
+from typing import TypedDict
 
 from ..core.errors import ValidationError
 from ..core.urls import show_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..core.values import OnUnavailable
+from ..core.values import OnUnavailable
 
 
 class IgnoredOptions(TypedDict, total=False):

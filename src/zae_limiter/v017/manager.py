@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..aws import deployment, package, stack
 from ..aws.calls import Aws
-from ..aws.stack_options import check_stack_options
+from ..aws.stack_options import StackOptions, check_stack_options
 from ..aws.template import function_name as aggregator_name
 from ..core import names
 from ..core.errors import AccessDeniedError, InfrastructureNotFoundError, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ..aws.stack_options import StackOptions
 
 T = TypeVar("T")
 

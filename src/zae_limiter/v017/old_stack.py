@@ -7,15 +7,13 @@ moved. Its template deletes the table along with the stack, so that is changed b
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..aws import stack
+from ..aws.calls import Aws
 from ..aws.events import Journal
+from ..aws.stack import FollowOptions, Stack
 from ..core.errors import AccessDeniedError, StackOperationError
-
-if TYPE_CHECKING:
-    from ..aws.calls import Aws
-    from ..aws.stack import FollowOptions, Stack
 
 _MAPPING = "AWS::Lambda::EventSourceMapping"
 _STOPPED = ("Disabled", "Disabling", "Deleting")

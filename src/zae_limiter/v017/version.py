@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import VersionError
 from ..records import version
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CURRENT_SCHEMA_VERSION = version.SCHEMA_VERSION
 

@@ -6,19 +6,15 @@ The members ``error`` and ``message`` are in every body, for people; programs go
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.production import MILLI
 from .fields import Fields
-from .profiles import choose_tightest, merge_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .profiles import LimitView, Line
+from .profiles import LimitView, Line, choose_tightest, merge_names
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 COST_ABOVE_CAPACITY = "urn:problem-type:zae-limiter:cost-above-capacity"

@@ -14,22 +14,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..core.errors import ValidationError
+from ..core.limit import Limit
+from ..limiter.lease import Lease
 from ..limiter.limiter import RateLimiter
 from .answers import Answer
 from .fields import Fields, omit_present
 from .middleware import Middleware, open_limiter
+from .profiles import Line
 from .proxies import Proxies
 from .request import AsgiRequest, encode_name
 from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refusal
 from .rules import BoundRule, Cost, Key, Rule
-
-if TYPE_CHECKING:
-    from ..core.limit import Limit
-    from ..limiter.lease import Lease
-    from .profiles import Line
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]

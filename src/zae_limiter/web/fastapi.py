@@ -17,21 +17,19 @@ import inspect
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, params, routing
 from starlette.requests import HTTPConnection
 
+from ..core.limit import Limit
 from ..limiter.lease import Lease
 from .asgi import ROUTE_RULES
 from .middleware import Middleware
 from .request import AsgiRequest, Request
 from .request_leases import find_leases, finish, lease_of
 from .rules import BoundRule, Cost, Key, Rule
-
-if TYPE_CHECKING:
-    from ..core.limit import Limit
 
 _LEASE = "lease"
 _HIDDEN = "_rate_limit_lease"

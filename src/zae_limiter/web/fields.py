@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ..core.errors import ValidationError
 from ..core.limit import Limit, whole
 from ..core.production import MILLI
+from ..core.refusals import StatusFields
+from ..limiter.lease_core import LeaseCore
 from .profiles import (
     CONCURRENT,
     PROFILES,
@@ -27,10 +29,6 @@ from .profiles import (
     new_view,
     round_up_seconds,
 )
-
-if TYPE_CHECKING:
-    from ..core.refusals import StatusFields
-    from ..limiter.lease_core import LeaseCore
 
 LEVELS = ("", "parent", "grandparent")
 """The default names of the levels of a hierarchy, from the client upwards."""

@@ -21,16 +21,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
 
 from ..core import names
 from ..core.addresses import LONGEST as LONGEST_ADDRESS, Address, network, parse, prefix_length
 from ..core.errors import InvalidIdentifierError, ValidationError, ZAELimiterError
 from .header_names import Mixing
-
-if TYPE_CHECKING:
-    from .request import Request
+from .request import Request
 
 MOST_KEYS = 8
 """A request with more keys than this is refused: each may be a query to a database."""

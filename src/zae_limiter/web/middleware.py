@@ -6,30 +6,28 @@ The modules of the protocols only say when an answer has begun and when it has e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled, ValidationError
+from ..core.limit import Limit
 from ..core.production import MILLI
+from ..limiter.limiter import RateLimiter
 from . import answers
+from .answers import Answer
 from .fields import Fields
 from .keys import SeveralKeysError
 from .paths import LONGEST, PathTooLong, Prefixes
 from .proxies import Proxies
-from .request_leases import find_leases, finish
+from .request import Request
+from .request_leases import Pending, RequestLeases, find_leases, finish
 from .rules import BoundRule, Key, Matcher, Rule, check_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..core.limit import Limit
-    from ..limiter.limiter import RateLimiter
     from ..sync.facade import SyncRateLimiter
-    from .answers import Answer
-    from .request import Request
-    from .request_leases import Pending, RequestLeases
 
-    Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
+
+Respond: TypeAlias = Callable[[Request, Answer, Exception], Any]
 
 AppT = TypeVar("AppT")
 LimiterT = TypeVar("LimiterT", "RateLimiter", "SyncRateLimiter")

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ..core.limit import Limit
 from ..core.production import MILLI
-
-if TYPE_CHECKING:
-    from ..core.limit import Limit
 
 REQUESTS = "requests"
 TOKENS = "tokens"

@@ -6,14 +6,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.addresses import Address, parse
 from .header_names import Mixing, find_mixing, read_lines
 from .paths import Paths, Prefixes
-
-if TYPE_CHECKING:
-    from .proxies import Proxies
+from .proxies import Proxies
 
 _UNKNOWN = "?"
 """An origin that is not computed yet; no server calls a peer so."""

@@ -6,7 +6,7 @@ What is taken after that, by a background task, is settled when the app has retu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -20,13 +20,11 @@ from ..limiter.lease_core import LeaseCore
 from ..logs import WEB_SETTLEMENT_FAILED, tell
 from .keys import SeveralKeysError
 from .paths import PathTooLong
+from .request import Request
+from .rules import AnyLease, BoundRule
 
-if TYPE_CHECKING:
-    from .request import Request
-    from .rules import AnyLease, BoundRule
-
-    Pending: TypeAlias = Coroutine[Any, Any, None] | None
-    """The rest of something that is still to be awaited; None where it is done."""
+Pending: TypeAlias = Coroutine[Any, Any, None] | None
+"""The rest of something that is still to be awaited; None where it is done."""
 
 T = TypeVar("T")
 

@@ -18,21 +18,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..core import names
 from ..core.errors import ValidationError
 from ..core.limit import MAX_AMOUNT, Limit, as_int, check_limits, seconds, whole
+from ..limiter.lease import Lease
+from ..limiter.limiter import RateLimiter
+from .fields import Fields
 from .keys import Identity, by_ip, to_identity
-from .paths import is_plain, list_loose
+from .paths import Paths, is_plain, list_loose
 from .request import Request
 from .templates import Template
 
 if TYPE_CHECKING:
-    from ..limiter.lease import Lease
-    from ..limiter.limiter import RateLimiter
     from ..limiter.sync_lease import SyncLease
     from ..sync.facade import SyncRateLimiter
-    from .fields import Fields
-    from .paths import Paths
 
-    AnyLease: TypeAlias = Lease | SyncLease
-    AnyLimiter: TypeAlias = RateLimiter | SyncRateLimiter
+AnyLease: TypeAlias = "Lease | SyncLease"
+AnyLimiter: TypeAlias = "RateLimiter | SyncRateLimiter"
 
 Cost: TypeAlias = int | Mapping[str, int]
 Match: TypeAlias = Callable[[Request], bool | Awaitable[bool]]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from ..core.limit import Limit
 from ..runtime.blocking import run
 from .answers import Answer
 from .fields import omit_present
@@ -20,13 +21,13 @@ from .request import WsgiRequest
 from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refusal
 
 if TYPE_CHECKING:
-    from ..core.limit import Limit
     from ..limiter.sync_lease import SyncLease
     from ..sync.facade import SyncRateLimiter
 
-    Environ: TypeAlias = dict[str, Any]
-    StartResponse: TypeAlias = Callable[..., Any]
-    App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+Environ: TypeAlias = dict[str, Any]
+StartResponse: TypeAlias = Callable[..., Any]
+App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 _STATUSES = frozenset(HTTPStatus)
 

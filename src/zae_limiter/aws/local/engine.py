@@ -15,16 +15,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TextIO
 
 from ...core.errors import StackOperationError, ValidationError
-from .home import Process, RunningEngine, birth, find_running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
-
-    from .home import Home, Say
+from .home import Home, Process, RunningEngine, Say, birth, find_running
 
 COMMAND = "ZAE_LIMITER_MINISTACK"
 REQUIREMENT = "ministack>=1.5,<2"

@@ -13,15 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...core.errors import ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOME = "ZAE_LIMITER_LOCAL_HOME"
 

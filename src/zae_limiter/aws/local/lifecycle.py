@@ -8,19 +8,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...core.errors import RateLimiterUnavailable, StackOperationError
 from ...stores.dynamodb.settings import check_region
 from . import engine
-from .home import find_running, hold_lock, save_running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .home import Home, RunningEngine, Say
+from .home import Home, RunningEngine, Say, find_running, hold_lock, save_running
 
 PORT = 4566
 REGION = "us-east-1"

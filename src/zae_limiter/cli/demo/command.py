@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
 
@@ -13,9 +13,6 @@ from ...core.urls import show_url
 from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
 from ..output import print_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @click.command(cls=Command)

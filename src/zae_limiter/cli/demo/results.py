@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from ...core.limit import Limit
 from ...core.production import MILLI
 from ..grid import Cell, Grid, Narrow
 from ..output import echo_trimmed, print_grid
-from .ledger import add_up, examine
+from .ledger import Finding, add_up, examine
 from .simulation import BY_ID, PARTIES, RESOURCE, Simulation
 
 if TYPE_CHECKING:
-    from ...core.limit import Limit
     from ...sync import SyncRateLimiter
-    from .ledger import Finding
 
 _COUNTS = ("granted", "refused", "estimated", "refunded", "overshot", "used")
 _NARROW = Narrow(spared=("overshot", "in", "granted", "refused", "estimated", "refunded", "peak"))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...core.advance import Advance, UnusedAdvance
-from ...records.level import ANCHOR, token_fields
+from ...records.algebra import Image
+from ...records.level import ANCHOR, BucketLimits, token_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from ...records.algebra import Image
-    from ...records.level import BucketLimits
     from ..planning import ShardCharge
 
 

@@ -7,36 +7,28 @@ One write at a time does so. Tokens and corrections of a bucket are shared by al
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from ...core.advance import Advance
+from ...core.balances import Balance
+from ...core.decide import Reading
+from ...core.limit import Limit
 from ...core.production import FOR_EVER, MILLI
 from ...core.tokens import Tokens
+from ...records.algebra import Image
 from ...records.bucket import reading as read_level
-from ...records.level import CREDITS
-from ..chain import BucketShard, BucketShards, ChargePath
+from ...records.level import CREDITS, BucketLimits
+from ..chain import BucketShard, BucketShards, ChargePath, Override
 from ..grant import NOTHING
-from ..planning import add_up
+from ..planning import ShardCharge, add_up
 from .batch import PrefetchedBatch, find_batch
-from .corrections import CorrectedBucket
+from .corrections import Books, CorrectedBucket, Correction, WriteUnderWay
 from .demand import Demand
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    from ...core.advance import Advance
-    from ...core.balances import Balance
-    from ...core.decide import Reading
-    from ...core.limit import Limit
-    from ...records.algebra import Image
-    from ...records.level import BucketLimits
-    from ..chain import Override
-    from ..planning import ShardCharge
-    from .corrections import Books, Correction, WriteUnderWay
-
-    Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
-    """A batch, what was taken of it, and what that has left."""
+Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
+"""A batch, what was taken of it, and what that has left."""
 
 _LEAD_MS = 30
 """How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from ...core.advance import UnusedAdvance
 from ...core.production import MILLI
 from ...forks import protect
 from ...logs import SETTLEMENT_LOST, tell
 from ...records import charging
-from ...records.algebra import Write, apply_write, compose
-from ...records.level import CHANGES, HOUR_END, MADE
+from ...records.algebra import Image, Write, apply_write, compose
+from ...records.level import CHANGES, HOUR_END, MADE, BucketLimits
 from ...records.settlement import Charge, is_split
 from ...runtime.port import has_ended
 from ..chain import BucketShard
@@ -20,11 +22,6 @@ from ..planning import add_up
 from ..settling import SettlementPart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ...core.advance import UnusedAdvance
-    from ...records.algebra import Image
-    from ...records.level import BucketLimits
     from ...repository.backend import Backend
     from ...repository.last_seen import LastSeen
     from .batch import PrefetchedBatch

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...core.production import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ...records.algebra import Image, Write
     from ...records.level import BucketLimits
 

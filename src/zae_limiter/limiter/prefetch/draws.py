@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...core.advance import choose_advance
+from ...core.alerts import Alert
 from ...core.change import Change, Drawn
 from ...core.errors import ZAELimiterError
 from ...core.production import MILLI
 from ...records import bucket as records, charging, migration
-from ...records.algebra import compose
+from ...records.algebra import Committed, Image, Write, compose
+from ...records.charging import Contention, Frame
 from ...records.ledger import with_usage
-from ...records.level import ANCHOR, token_fields
+from ...records.level import ANCHOR, BucketLimits, token_fields
 from ...records.watching import watch
-from ..deciding import UNKNOWN, CommitPlan
+from ...runtime.deadline import Deadline
+from ..chain import ChargePath
+from ..coalescer import PendingCharge
+from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
 from ..engine import Engine
-from ..grant import NOTHING, new_grant
+from ..grant import NOTHING, Grant, new_grant
 from ..planning import ShardCharge, StalePath, add_up, plan_part
-from .bucket import DrawPath
-from .corrections import NeedsExactWrite
+from .bucket import DrawPath, PrefetchedBucket
+from .corrections import NeedsExactWrite, WriteUnderWay
 from .demand import FEWEST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ...core.alerts import Alert
-    from ...records.algebra import Committed, Image, Write
-    from ...records.charging import Contention, Frame
-    from ...records.level import BucketLimits
-    from ...runtime.deadline import Deadline
-    from ..chain import ChargePath
-    from ..coalescer import PendingCharge
-    from ..deciding import Freshness, Lack
-    from ..grant import Grant
-    from .bucket import PrefetchedBucket
-    from .corrections import WriteUnderWay
 
 _SCARCE = 2
 """Tokens are scarce in a bucket that has less than this many times what this process wants of them."""

@@ -7,30 +7,28 @@ level refuses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.decide import describe
 from ...core.errors import RateLimitExceeded
+from ...repository.backend import Backend
+from ...repository.outlook import Reserving
+from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
 from ..amounts import check_known
+from ..chain import BucketShard, ChargePath
+from ..coalescer import Turn
 from ..engine import Engine
-from ..grant import NOTHING, new_grant
+from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant
 from ..planning import StalePath
+from .bucket import Taken
 from .corrections import NeedsExactWrite
 from .draws import DrawEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...repository.backend import Backend
-    from ...repository.outlook import Reserving
-    from ...runtime.deadline import Deadline
-    from ..chain import BucketShard, ChargePath
-    from ..coalescer import Turn
-    from ..grant import Grant, GrantFields, TakenTokens
     from ..options import AcquireOptions
-    from .bucket import Taken
     from .prefetcher import Prefetcher
 
 

@@ -11,25 +11,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...core.decide import Reading
 from ...core.errors import ZAELimiterError
 from ...core.production import FOR_EVER, MILLI
 from ...core.reports import PrefetchStats
 from ...forks import after_fork, protect
 from ...logs import RETURN_LOST, tell
+from ...repository.backend import Backend
 from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
+from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
-from ..chain import ChargePath
+from ..chain import BucketShard, ChargePath, Override
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
 
 if TYPE_CHECKING:
-    from ...core.decide import Reading
-    from ...repository.backend import Backend
-    from ...runtime.port import Caller
     from ..background import BackgroundStore
-    from ..chain import BucketShard, Override
     from ..chains import ChargePaths
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005

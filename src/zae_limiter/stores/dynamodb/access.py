@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.errors import RateLimiterUnavailable, ValidationError
 from ...records.algebra import Image, Key, Page, Query, is_live
 from ..ranges import cursor_of, first_page, index_entry, within
-from .values import PK, SK, decode, encode_key, encode_keys, key_of
+from .values import PK, SK, Item, decode, encode_key, encode_keys, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from ...clock import Clock
     from .client import Client
-    from .values import Item
 
 CAPACITY_DETAIL = "TOTAL"  # of every request; "INDEXES" tells the cost of each index too
 _BATCH = 100

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...clock import Clock
 from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
 from ...records import version
+from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from . import table, transactions
 from .access import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from ...clock import Clock
     from ...core.reports import BackendStats
-    from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
     from .client import Client
 
 A = TypeVar("A")

@@ -11,6 +11,7 @@ is deleted and recreated; records are left alone.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import (
@@ -26,8 +27,6 @@ from .answers import OTHER_REGION
 from .values import PK, SK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from .client import Client
 
 _STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}

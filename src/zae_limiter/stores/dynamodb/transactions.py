@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ...core.errors import CorruptRecordError, InfrastructureError, RateLimiterUnavailable, ValidationError
 from ...records.algebra import Committed, Conflict, Image, Key, Write, holds
@@ -16,9 +17,6 @@ from .access import Access, live_image
 from .answers import Refused, cut
 from .expressions import Form, changes_nothing, first_form, next_form, write_request
 from .values import decode, encode_key, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_WRITES = 100
 _DELETES = 25

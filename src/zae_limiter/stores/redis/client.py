@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from .settings import Address
 from .shapes import read_redirection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...core.reports import BackendStats
     from .topology import Topology
 

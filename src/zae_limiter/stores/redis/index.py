@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...core.errors import CorruptRecordError, InfrastructureError
@@ -20,13 +21,12 @@ from .resp import SWEEP, pack_arguments
 from .shapes import read_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from ...clock import Clock
     from .client import Client
     from .layout import Layout
 
-    Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]
+
+Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]
 
 BATCH = 200
 _EVERY_NEW = BATCH // 2

@@ -6,15 +6,11 @@ records with their index and their expiries; a commit inside one cell is atomic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 from zlib import crc32
 
+from ...records.algebra import Key, Query
 from ...records.keys import owner, owners
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...records.algebra import Key, Query
 
 CLUSTER_CELLS = 64
 """As many as spread well over a dozen nodes; part of the stored format."""

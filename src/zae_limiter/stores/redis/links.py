@@ -22,11 +22,11 @@ from ..outcomes import NotSent, Unknown
 from ..tls import check_files, find_wrong_setting, first_bytes, is_tls
 from .answers import Refusal
 from .resp import pack
+from .settings import Address
 from .shapes import read_eviction_policy
 
 if TYPE_CHECKING:
     from .pipeline import AsyncLink
-    from .settings import Address
     from .wires import BlockingLink, Wire
 
 MEMORY = ("INFO", "memory")

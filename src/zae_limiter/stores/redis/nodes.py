@@ -6,20 +6,17 @@ been carried out, `Refusal` that it was not. The pools raise the first two, wher
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..pools import Pools
 from .answers import Refusal
 from .links import LinkOpener
 from .pipeline import SharedPool
 from .resp import pack
+from .settings import Address
 from .wires import BlockingPool, Wire
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .settings import Address
 
 
 class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):

@@ -10,19 +10,15 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 from redis.exceptions import InvalidResponse
 
 from ..outcomes import NoneFree, NotSent
-from ..pools import IDLE_SECONDS, TaskLine
+from ..pools import IDLE_SECONDS, OpenLink, TaskLine
 from .answers import no_answer
 from .resp import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
-
-    from ..pools import OpenLink
 
 DEPTH = 32
 """How many calls may be under way on a connection before another one is opened."""

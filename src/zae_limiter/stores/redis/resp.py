@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha1
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import InvalidResponse, ResponseError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
 _MAX_LINE = 64 * 1024

@@ -6,13 +6,12 @@ Every function raises `RateLimiterUnavailable` if the answer has another shape.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ...core.errors import RateLimiterUnavailable
 from .settings import Address
 
-if TYPE_CHECKING:
-    Ranges: TypeAlias = list[tuple[int, int, Address]]
+Ranges: TypeAlias = list[tuple[int, int, Address]]
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{0,255}")
 _PORT = re.compile(r"[0-9]{1,5}")

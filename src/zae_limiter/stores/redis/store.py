@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...clock import Clock
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...core.values import BackendCapabilities
 from ...records import bucket
@@ -22,16 +24,13 @@ from .layout import CLUSTER_CELLS, Layout
 from .links import MEMORY, check_login
 from .nodes import Nodes
 from .resp import COMMIT, SWAP, pack_arguments
+from .settings import Settings
 from .shapes import read_eviction_policy, read_time_ms
 from .topology import open_topology
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...clock import Clock
     from ...core.reports import BackendStats
-    from .settings import Settings
 
 _TELL = "T"
 """Asks the server for its time."""

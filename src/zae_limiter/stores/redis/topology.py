@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from redis.crc import key_slot
 
@@ -14,13 +15,8 @@ from ..outcomes import NotSent, Unknown
 from .answers import Refusal
 from .nodes import Nodes
 from .settings import Address, Settings
-from .shapes import read_address, read_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .shapes import Ranges
-    from .wires import Wire
+from .shapes import Ranges, read_address, read_slots
+from .wires import Wire
 
 T = TypeVar("T")
 

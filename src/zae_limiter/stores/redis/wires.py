@@ -21,13 +21,12 @@ from redis.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 from ..outcomes import NotSent
-from ..pools import Pool, ThreadSlots
+from ..pools import OpenLink, Pool, ThreadSlots
 from .answers import no_answer
 from .pipeline import AsyncLink, SharedPool
 from .resp import Reader
 
 if TYPE_CHECKING:
-    from ..pools import OpenLink
     from .settings import Address
 
 _PIECE = 1 << 16

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...core.errors import ZAELimiterError
+from ...stores.port import Store
 from ..harness import Harness
 
 if TYPE_CHECKING:
     from ...clock import Clock
-    from ...stores.port import Store
 
 Work: TypeAlias = Callable[[Harness], Coroutine[Any, Any, None]]
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ...records.algebra import ABSENT, PRESENT, Committed, Guard, Write
+from ...records.algebra import ABSENT, PRESENT, Committed, Conflict, Guard, Key, Write
+from ...stores.port import Store
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same, true
 from .room import at_once, commit, keys, put, read, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...records.algebra import Conflict, Key
-    from ...stores.port import Store
-    from ..harness import Harness
 
 
 @check

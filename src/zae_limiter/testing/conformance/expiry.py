@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...records.algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Key, Query, Write
+from ...stores.port import Store
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same
 from .room import commit, keys, put, read, refuse, walk
-
-if TYPE_CHECKING:
-    from ...stores.port import Store
-    from ..harness import Harness
 
 
 async def _expiring(harness: Harness, store: Store, key: Key, **attributes: object) -> None:

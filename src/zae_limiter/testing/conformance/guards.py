@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ...records.algebra import ABSENT, MISSING_OR_AT_MOST, PRESENT, Guard, Write
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same
 from .room import commit, keys, put, read, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..harness import Harness
 
 _COMPARISONS = (("=", 5), ("<", 9), ("<=", 9), (">", 1), (">=", 1), ("between", (1, 9)))
 

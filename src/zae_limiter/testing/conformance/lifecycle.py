@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...core.values import BackendCapabilities
 from ...records.algebra import Query, Write
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same, true
 from .room import commit, keys, put, read
-
-if TYPE_CHECKING:
-    from ..harness import Harness
 
 
 @check

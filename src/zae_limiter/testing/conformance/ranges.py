@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...records.algebra import Key, Page, Query, Write
+from ...stores.port import Store
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same, true
 from .room import commit, keys, partition, put, walk, walk_sort_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...stores.port import Store
-    from ..harness import Harness
 
 INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable, Coroutine, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
-from ...records.algebra import Committed, Conflict, Image, Key, Write
+from ...records.algebra import Committed, Conflict, Image, Key, Query, Write
 from ...runtime.blocking import run
+from ...stores.port import Store
+from ..harness import Harness
 from .expect import same, true
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
-    from typing import Any
-
-    from ...records.algebra import Query
-    from ...stores.port import Store
-    from ..harness import Harness
 
 T = TypeVar("T")
 

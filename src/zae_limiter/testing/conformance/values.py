@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...records.algebra import Key, Query, Write
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same
 from .room import commit, keys, partition, put, read
-
-if TYPE_CHECKING:
-    from ..harness import Harness
 
 TOP = 2**53
 

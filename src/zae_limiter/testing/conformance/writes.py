@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...records.algebra import PRESENT, Conflict, Guard, Key, Query, Write
+from ..harness import Harness
 from .check import check, checks_of
 from .expect import same, true
 from .room import commit, keys, put, read, refuse
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ..harness import Harness
 
 
 @check

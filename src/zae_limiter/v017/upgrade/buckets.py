@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...core import names
 from ...core.production import MILLI, Rule
 from ...records import keys, pressure
-from ...records.algebra import TTL
+from ...records.algebra import TTL, Image, Write
 from ...records.bucket import stored_names, stored_rule, whole_rule
 from ...records.charging import identity, index_attributes, write_of
 from ...records.level import (
@@ -47,11 +48,6 @@ from ...records.slot_moves import merge_slots
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
 from .moves import Move, Old, plan_move, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ...records.algebra import Image, Write
 
 MOST_SHARDS = 64
 _FOREIGN = re.compile(r"(b_.+_)?(rsched|sched|rsa)|vu")

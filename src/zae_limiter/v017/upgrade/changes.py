@@ -7,17 +7,14 @@ A move keeps the meaning of a record; what is listed here are the exceptions. `d
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ...core.names import MAX_DEPTH
 from ...records import keys
+from ...records.algebra import Image
 from . import policies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ...records.algebra import Image
-    from .moves import Move, Old
+from .moves import Move, Old
 
 MOST_KEYS = 1000
 """So many records of one change are named."""

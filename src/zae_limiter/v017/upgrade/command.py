@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ...aws.calls import Aws
+from ...aws.events import Event
 from ...cli.commands import Command, Shell, yes_option
 from ...cli.errors import REFUSED
 from ...cli.grid import Cell, Grid, printable
 from ...cli.output import note, open_console, spell_count
 from ...cli.progress import write_line
 from ...core.errors import InfrastructureError
+from ...records.version import Deployed
 from ...runtime.blocking import run
 from ...stores.dynamodb.store import DynamoStore
 from ..old_stack import find_old_stack
+from .changes import Change
 from .stragglers import Stragglers, find_stragglers
-from .upgrade import Upgrade, UpgradeProgress
+from .upgrade import Upgrade, UpgradePlan, UpgradeProgress, UpgradeResult
 
 if TYPE_CHECKING:
-    from ...aws.events import Event
-    from ...records.version import Deployed
     from ...stores.port import Store
-    from .changes import Change
-    from .upgrade import UpgradePlan, UpgradeResult
 
 _REMEDY = (
     "nothing was changed: change or delete them with the version that wrote them, or pass --leave-refused. "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...core import names
 from ...core.limit import Limit
@@ -23,10 +23,7 @@ from ...records.algebra import TTL, Key, Write, is_live
 from ...records.namespace import ACTIVE
 from . import policies
 from .buckets import read_rule
-from .moves import NESTED, Move, delete_if_unchanged, plan_move, whole_number
-
-if TYPE_CHECKING:
-    from .moves import Old
+from .moves import NESTED, Move, Old, delete_if_unchanged, plan_move, whole_number
 
 OPERATION_PREFIX = "#OP#"
 """The sort keys of idempotency keys of version 0.17 begin with it, under the bucket."""

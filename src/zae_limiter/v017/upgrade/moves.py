@@ -6,13 +6,11 @@ unchanged. So no record is ever there twice or missing, wherever a run ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ...records.algebra import ABSENT, TTL, Guard, Image, Key, Write, is_live
 from ...stores.dynamodb.transactions import MOST_WRITES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 NESTED = "data"
 """The attribute in which the oldest records keep all their fields."""

@@ -19,23 +19,20 @@ What has no counterpart here raises `ValueError` with the reason, so that the re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...core.limit import Limit
 from ...core.production import MILLI, Rule
 from ...core.schedule import ScheduleEntry
 from ...core.values import Access
 from ...records import config
+from ...records.algebra import Image
 from ...records.credits import MAX_LOT
 from ...records.lots import lot_attribute
 from ..limits_file import merge_resets
 from .moves import whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...records.algebra import Image
 
 DISABLED = "disabled"
 ZONE = "sched_tz"

@@ -9,29 +9,24 @@ partition was moved is left to the next run.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...core.values import Namespace
 from ...records import bucket, entity, keys, namespace, version
-from ...records.algebra import Committed, Guard, Key, Write
+from ...records.algebra import Committed, Guard, Image, Key, Write
 from ...records.instants import iso
 from ...runtime.retries import tries
 from ...stores.damage import read_each
+from ...stores.dynamodb.store import DynamoStore
 from ...stores.dynamodb.table import describe
 from ...stores.dynamodb.values import decode, key_of
 from ...stores.opaque import opaque_id
 from . import buckets
 from .changes import Change, ChangeLog
-from .moves import Move, Old, RejectedRecord, merge_writes, split_batches
+from .moves import Move, Old, Outcome, RejectedRecord, merge_writes, split_batches
 from .partition import LIMIT, Partition, PartitionKey, attempt
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from ...records.algebra import Image
-    from ...stores.dynamodb.store import DynamoStore
-    from .moves import Outcome
 
 _TRIES = 20
 _MOST_CHILDREN = 2**62

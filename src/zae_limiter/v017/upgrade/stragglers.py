@@ -17,22 +17,18 @@ A record that cannot be read counts as found. What a client has put into an inde
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError
 from ...records import keys, version
+from ...records.algebra import Key
+from ...records.version import Deployed
 from ...stores.dynamodb.access import Access
-from ...stores.dynamodb.values import decode, encode_keys, key_of
+from ...stores.dynamodb.store import DynamoStore
+from ...stores.dynamodb.values import Item, decode, encode_keys, key_of
 from .moves import Move, Old
 from .partition import Partition, PartitionKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...records.algebra import Key
-    from ...records.version import Deployed
-    from ...stores.dynamodb.store import DynamoStore
-    from ...stores.dynamodb.values import Item
 
 MOST_RESOURCES = 100
 """So many resources are remembered, each of which costs a query."""

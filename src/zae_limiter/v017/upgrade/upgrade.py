@@ -8,28 +8,25 @@ repeated after any interruption, and two at once do no harm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..._version import __version__
 from ...aws import deployment, package, stack
 from ...aws.calls import Aws
-from ...aws.stack import FollowOptions
+from ...aws.events import Event
+from ...aws.stack import FollowOptions, Stack
 from ...aws.template import function_name
 from ...core.errors import InfrastructureNotFoundError, StackOperationError
 from ...records import keys, namespace, version
+from ...records.algebra import Key
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
+from ...stores.dynamodb.store import DynamoStore
 from ...stores.dynamodb.table import missing_steps, reshape
 from ..old_stack import OldStack, find_old_stack, release_table, stop_functions
+from .changes import Change
 from .runner import MoveReport, Runner, count_left, is_unfinished, name_older_aggregator
 from .stragglers import Stragglers, find_stragglers, join_resources
-
-if TYPE_CHECKING:
-    from ...aws.events import Event
-    from ...aws.stack import Stack
-    from ...records.algebra import Key
-    from ...stores.dynamodb.store import DynamoStore
-    from .changes import Change
 
 
 class UpgradePlan(NamedTuple):
