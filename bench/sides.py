@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 
 from bench.rivals import RIVALS
-from bench.rivals.port import AsyncTaker, Rival, Taker
+from bench.rivals.port import AsyncTaker, Rival, SlotRequest
 from bench.timing import Side
 from bench.works import Work
 
@@ -28,7 +28,7 @@ def at_work(work: Work, mode: str, url: str, rivals: Mapping[str, Rival] = RIVAL
 
 @contextmanager
 def _blocking(rival: Rival, work: Work, url: str) -> Iterator[Side]:
-    taker: Taker = rival.open(url, work.quotas)
+    taker: SlotRequest = rival.open(url, work.quotas)
     keys, cost, take = work.asked(), work.cost, taker.take
     yield lambda decisions: sum([take(key, cost) for key in islice(keys, decisions)])
     taker.close()

@@ -128,7 +128,7 @@ def test_an_open_lease_of_an_event_loop_stays_when_the_process_forks(tmp_path: P
 
     async def work() -> None:
         async with limiter.acquire("key", "gpt-4", {}, limits=SHORT) as lease:
-            assert in_a_fork(lambda: limiter._holdings._records or None)() is None
+            assert in_a_fork(lambda: limiter._slot_leases._records or None)() is None
             await asyncio.sleep(1.2)
             assert not lease.lost
             assert await limiter.available("key", "gpt-4", limits=SHORT) == {"parallel": 1}

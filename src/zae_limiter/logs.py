@@ -93,7 +93,7 @@ KV_RESET = Event("kv.reset", INFO, _KV)
 KV_UNAVAILABLE = Event("kv.unavailable", WARNING, _KV)
 
 
-def tell(event: Event, message: str, *args: object, **fields: object) -> None:
+def log_event(event: Event, message: str, *args: object, **fields: object) -> None:
     """Log an event; ``fields`` become attributes of the record under the very names they are given by."""
     import logging
 

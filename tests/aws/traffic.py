@@ -81,7 +81,7 @@ def lower_slots(limiter: SyncRateLimiter, clock: ManualClock, resource: str) -> 
         limit = Limit.concurrent("parallel", slots, ttl=30)
         for _ in range(slots):
             limiter.acquire(ENTITY, resource, {"parallel": 1}, [limit]).__enter__()
-        limiter._inner._holdings.let_go(list(limiter._inner._holdings._places))
+        limiter._inner._slot_leases.let_go(list(limiter._inner._slot_leases._places))
         clock.advance(60)
 
 

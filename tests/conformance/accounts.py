@@ -62,9 +62,9 @@ class Books:
         """Return whether the writes of this store keep usage at all."""
         return self.clients[0].repository.capabilities.usage_retention_days > 0
 
-    def note(self, taker: str, amounts: Mapping[str, int]) -> None:
+    def note(self, slot_request: str, amounts: Mapping[str, int]) -> None:
         """Note one grant or settlement, as of now, at every level."""
-        for who in (taker, PARENT) if taker in CHILDREN else (taker,):
+        for who in (slot_request, PARENT) if slot_request in CHILDREN else (slot_request,):
             for window_type in WINDOWS:
                 window = window_of(window_type, self.harness.clock.now_ms())
                 into = self._used.setdefault((who, window_type, window.start), Counter())
@@ -164,14 +164,14 @@ async def usage_is_what_was_consumed(harness: Harness) -> None:
 async def usage_at_the_turn_of_an_hour(harness: Harness) -> None:
     """What is consumed in the last millisecond of an hour is of that hour, and what in the next one is not."""
     books = await Books(harness, random.Random(0)).open()
-    for taker in (LONER, CHILDREN[0]):
+    for slot_request in (LONER, CHILDREN[0]):
         for _ in range(2):
             to_end_ms = -harness.clock.now_ms() % HOUR_MS or HOUR_MS
             for wait_ms in (to_end_ms - 1, 1):
                 harness.clock.advance_ms(wait_ms)
                 for client in books.clients:
-                    async with client.acquire(taker, RESOURCE, {"rpm": 1, "tpm": 5}):
-                        books.note(taker, {"rpm": 1, "tpm": 5})
+                    async with client.acquire(slot_request, RESOURCE, {"rpm": 1, "tpm": 5}):
+                        books.note(slot_request, {"rpm": 1, "tpm": 5})
     same(await books.by_entity(), books.expected(), "usage is what was consumed")
 
 
@@ -180,12 +180,12 @@ async def usage_that_was_read_is_not_booked_again(harness: Harness) -> None:
     """A client that has not seen a reader book its usage does not book it a second time."""
     books = await Books(harness, random.Random(0)).open()
     writer, reader = books.clients
-    for taker in (LONER, CHILDREN[0]):
+    for slot_request in (LONER, CHILDREN[0]):
         for _ in range(3):
             # With a timeout of its own it does not look before it writes, on any store.
-            async with writer.acquire(taker, RESOURCE, {"rpm": 1, "tpm": 5}, timeout=5):
-                books.note(taker, {"rpm": 1, "tpm": 5})
-            await reader.get_usage_summary(taker)
+            async with writer.acquire(slot_request, RESOURCE, {"rpm": 1, "tpm": 5}, timeout=5):
+                books.note(slot_request, {"rpm": 1, "tpm": 5})
+            await reader.get_usage_summary(slot_request)
             harness.clock.advance_ms(HOUR_MS)
     same(await books.by_entity(), books.expected(), "usage is what was consumed")
 
@@ -211,9 +211,9 @@ async def usage_is_kept_for_as_long_as_promised(harness: Harness) -> None:
     """Every window of the last consumption can be read until its retention is over, and not any more then."""
     books = await Books(harness, random.Random(0)).open()
     days = books.clients[0].repository.capabilities.usage_retention_days
-    for taker in (LONER, CHILDREN[0]):
-        async with books.clients[0].acquire(taker, RESOURCE, {"rpm": 1}):
-            books.note(taker, {"rpm": 1})
+    for slot_request in (LONER, CHILDREN[0]):
+        async with books.clients[0].acquire(slot_request, RESOURCE, {"rpm": 1}):
+            books.note(slot_request, {"rpm": 1})
     last_ms = {each: end_ms(window_of(each, harness.clock.now_ms())) + days * DAY_MS - 1 for each in WINDOWS}
     left = books.expected()
     for window_type, until_ms in last_ms.items():

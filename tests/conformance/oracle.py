@@ -183,9 +183,9 @@ class ExactBucket:
                 return
         self.milli += amount * 1000
 
-    def missing_ms(self, cost: int, now_ms: int, least_milli: int = 0) -> int:
-        """Return the milliseconds until ``cost`` whole tokens are there beside ``least_milli``, found by bisection."""
-        low, high, needed = -1, 1, cost * 1000 + least_milli
+    def missing_ms(self, cost: int, now_ms: int, floor_milli: int = 0) -> int:
+        """Return the milliseconds until ``cost`` whole tokens are there beside ``floor_milli``, found by bisection."""
+        low, high, needed = -1, 1, cost * 1000 + floor_milli
         if self.level(now_ms) >= needed:
             return 0
         while self.level(now_ms + high) < needed:

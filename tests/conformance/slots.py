@@ -292,14 +292,14 @@ async def renewed_while_held(harness: Harness) -> None:
 
 
 @check
-async def fences(harness: Harness) -> None:
+async def ownership_tokens(harness: Harness) -> None:
     """A holder that wakes up too late can neither renew nor free what its successor has."""
     stale = await new_limiter(harness, refusal_ttl=0)
     limiter = beside(harness, stale, refusal_ttl=0)
     await stale.set_system_defaults([Limit.concurrent("parallel", 1, ttl=60), RATE])
     lease = await _take(stale)
     await limiter.reset_bucket("key", RESOURCE)
-    successor = await _take(limiter)  # at the same instant: only the fence tells them apart
+    successor = await _take(limiter)  # at the same instant: only the ownership token tells them apart
     await lease.exit()
     await _refused(limiter)
     await successor.exit()

@@ -29,7 +29,7 @@ class Scan:
     def __init__(self, untils: Mapping[int, int], limit: SlotLimit, now_ms: int) -> None:
         self.taken = {number for number, until_ms in untils.items() if until_ms > now_ms}
         self.untils, self.limit, self.now_ms = untils, limit, now_ms
-        most = bound = limit.slots - limit.least
+        most = bound = limit.slots - limit.floor
         while True:
             above = sum(number // limit.shards >= bound for number in self.taken)
             if most - above >= bound:
@@ -83,6 +83,6 @@ def test_choosing_a_slot_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> N
         assert slots.find_free(limit, 1_000 + turn) == ([], [])
         slots = slots.change({}, [999])
         assert slots.find_free(limit, 1_000 + turn) == ([999], [])
-        assert slots.find_free(limit._replace(least=10), 1_000 + turn) == ([], [])
+        assert slots.find_free(limit._replace(floor=10), 1_000 + turn) == ([], [])
         assert slots.count(1_000 + turn) == 999
     assert looks == [1_000]

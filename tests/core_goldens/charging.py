@@ -150,7 +150,7 @@ def _describe(planned: Planned | None) -> dict[str, Any]:
         "usage": normal.writes(planned.accruals),
         "alerts": normal.alerts(planned.alerts),
         "lots": planned.lots,
-        "slots": [[slot.limit_name, slot.number, slot.fence, slot.until_ms] for slot in planned.slots],
+        "slots": [[slot.limit_name, slot.number, slot.ownership_token, slot.until_ms] for slot in planned.slots],
     }
     return {name: value for name, value in found.items() if value or name == "write"}
 

@@ -55,9 +55,9 @@ def renew(case: Case, dice: Dice, given: dict[str, Any]) -> Any:
     held = [slot for charge in case.charges for slot in charge.slots if not slot.ended]
     lost = adapter.find_lost(image, held)
     mine = dice.some([slot for slot in held if slot not in lost], 0.8)
-    given |= {"spot": spot, "image": image, "slots": [slot.fence for slot in mine]}
+    given |= {"spot": spot, "image": image, "slots": [slot.ownership_token for slot in mine]}
     if not mine:
-        return {"lost": [slot.fence for slot in lost]}
+        return {"lost": [slot.ownership_token for slot in lost]}
     write, usage, due = adapter.renew(spot, image, mine, case.now_ms)
     committed = case.apply(write)
     if committed:
@@ -69,7 +69,7 @@ def release(case: Case, dice: Dice, given: dict[str, Any]) -> Any:
     """Plan to release slots that may be gone, by themselves."""
     spot = case.spot(dice)
     slots = [slot for charge in case.charges for slot in charge.slots][:5]
-    given |= {"spot": spot, "image": case.images[spot.shard], "slots": [slot.fence for slot in slots]}
+    given |= {"spot": spot, "image": case.images[spot.shard], "slots": [slot.ownership_token for slot in slots]}
     return normal.write(adapter.release(spot, case.images[spot.shard], slots, case.now_ms, dice.pick((1, -1))))
 
 

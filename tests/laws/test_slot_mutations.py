@@ -23,7 +23,7 @@ MUTATIONS = [
     # Which slots are free.
     Mutation("core.slots._bound", "if most - above >= bound", "if True", CHANGED),
     Mutation("core.slots._bound", "max(0, bound)", "bound + 1", CHANGED),
-    Mutation("core.slots._bound", "limit.slots - limit.least", "limit.slots", FLOORS),
+    Mutation("core.slots._bound", "limit.slots - limit.floor", "limit.slots", FLOORS),
     Mutation("core.slots.Slots.find_beyond", "2 * limit.slots + _MORE_SOFT", "limit.slots", FLOORS),
     Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms < now_ms", PROMISE),
     Mutation("core.slots.Slots._look", "until_ms <= now_ms", "until_ms >= 0", PROMISE),
@@ -42,14 +42,16 @@ MUTATIONS = [
     Mutation("records.slots.renew_slots", "slot.renewed_until(now_ms)", "slot.until_ms", RENEWED),
     Mutation("records.slots.renew_slots", "change.guards += (slot", "_ = (slot", LATE),
     Mutation("records.slots.TakenSlot.renewed_until", "min(until_ms, self.last_ms)", "until_ms", RENEWED),
-    Mutation("records.slots.TakenSlot.is_ours", "image.get(self.fence_attr) == self.fence and", "", LATE),
-    Mutation("limiter.holding.Holdings.hold", HOLD, "pass", RENEWED),
-    Mutation("limiter.holding.Holdings._find_due", "record.is_due(now_ms)", "False", RENEWED),
-    Mutation("limiter.holding.Holdings._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED),
+    Mutation("records.slots.TakenSlot.is_ours", "image.get(self.ownership_attr) == self.ownership_token and", "", LATE),
+    Mutation("limiter.slot_leases.SlotLeases.hold", HOLD, "pass", RENEWED),
+    Mutation("limiter.slot_leases.SlotLeases._find_due", "record.is_due(now_ms)", "False", RENEWED),
+    Mutation(
+        "limiter.slot_leases.SlotLeases._renew", "slot.until_ms, slot.counted_ms =", "_, slot.counted_ms =", RENEWED
+    ),
     # Freeing.
-    Mutation("records.slots.release_slots", "change.remove += slot.until_attr, slot.fence_attr", "", TOKENS),
+    Mutation("records.slots.release_slots", "change.remove += slot.until_attr, slot.ownership_attr", "", TOKENS),
     Mutation("records.slots.release_slots", "change.guards += (slot", "_ = (slot", LATE),
-    Mutation("limiter.holding.Holdings.let_go", "self._places.pop(slot, None)", "None", CALLS),
+    Mutation("limiter.slot_leases.SlotLeases.let_go", "self._places.pop(slot, None)", "None", CALLS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here:", TOKENS),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if slots and not parts:", LEVELS),
 ]

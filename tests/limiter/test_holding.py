@@ -234,7 +234,7 @@ def test_what_nobody_can_end_any_more_is_not_renewed(forgotten: bool) -> None:
     before = store.calls["commit"]
     for _ in range(3):
         clock.advance(20)
-        limiter._holdings._renew_in_thread()
+        limiter._slot_leases._renew_in_thread()
     loop.close()
     assert store.calls["commit"] == before
     assert (lease is None) is forgotten
@@ -261,10 +261,10 @@ async def test_a_lease_of_several_resources_holds_and_frees_all_slots(harness: H
 def test_a_late_look_at_a_record_that_was_left_does_not_forget_its_successor() -> None:
     """The answer to its renewal shows a split, when other leases hold slots under the same key."""
     limiter = SyncRateLimiter(SyncRepository(MemoryStore(ManualClock())))
-    holdings = limiter._inner._holdings
+    slot_leases = limiter._inner._slot_leases
     with limiter.acquire(*WHOSE, {}, limits=ONE):
-        (left,) = holdings._records.values()
+        (left,) = slot_leases._records.values()
     with limiter.acquire(*WHOSE, {}, limits=ONE):
-        holdings._follow_split(left, {**(left.shard.seen.image or {}), "shard_count": 2})
-        assert len(holdings._records) == 1
+        slot_leases._follow_split(left, {**(left.shard.seen.image or {}), "shard_count": 2})
+        assert len(slot_leases._records) == 1
     assert limiter.available(*WHOSE, limits=ONE) == {"parallel": 1}

@@ -28,7 +28,7 @@ class Room:
     async def lose(self) -> None:
         """Let all slots expire, and have the housekeeper's work done in another thread."""
         self.clock.advance(60)
-        await asyncio.to_thread(self.limiter._holdings._renew_in_thread)
+        await asyncio.to_thread(self.limiter._slot_leases._renew_in_thread)
 
 
 async def test_a_slot_that_was_freed_by_somebody_else_is_lost(harness: Harness) -> None:
@@ -91,7 +91,7 @@ def test_blocking_code_is_told_and_a_callback_that_raises_keeps_nobody_from_it(
         lease.enter()
     clock.advance(60)
     with caplog.at_level(logging.WARNING, "zae_limiter"):
-        limiter._inner._holdings._renew_in_thread()
+        limiter._inner._slot_leases._renew_in_thread()
         until(lambda: len(told) == 3 and len(caplog.records) == 4, "all are told, in threads of their own")
     assert {*told} == {*leases}
     events = [record.__dict__["zae_event"] for record in caplog.records]

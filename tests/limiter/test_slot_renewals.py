@@ -97,15 +97,15 @@ async def test_ending_a_lease_does_not_go_through_what_others_hold() -> None:
 
     limiter = RateLimiter("memory://")
     leases = await hold(limiter, KEYS)
-    holdings = limiter._holdings
+    slot_leases = limiter._slot_leases
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_records", "_places"):
-            patch.setattr(holdings, name, Unwalked(getattr(holdings, name).items()))
+            patch.setattr(slot_leases, name, Unwalked(getattr(slot_leases, name).items()))
         await leases[0].exit()
-        assert dict.__len__(holdings._records) == 2
+        assert dict.__len__(slot_leases._records) == 2
         await leases[1].exit()
         await leases[2].exit()
-        assert (dict.__len__(holdings._records), dict.__len__(holdings._places)) == (0, 0)
+        assert (dict.__len__(slot_leases._records), dict.__len__(slot_leases._places)) == (0, 0)
 
 
 # Failures.

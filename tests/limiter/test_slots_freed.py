@@ -41,7 +41,7 @@ def test_a_slot_is_freed_although_an_older_image_was_seen_since(tmp_path: Path) 
         (part,) = lease._grant.parts
         image = part.shard.seen.image
         assert image is not None
-        slots = {attr for slot in part.slots for attr in (slot.until_attr, slot.fence_attr)}
+        slots = {attr for slot in part.slots for attr in (slot.until_attr, slot.ownership_attr)}
         older = {attr: value for attr, value in image.items() if attr not in slots}
         part.shard.show(older, SystemClock().now_ms())
         lease.exit()

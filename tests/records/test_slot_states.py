@@ -12,7 +12,7 @@ from zae_limiter import CorruptRecordError, Limit
 from zae_limiter.records import bucket, keys, level as level_record
 from zae_limiter.records.algebra import Image, Write, apply_write, holds
 from zae_limiter.records.credits import fill_up, free_more
-from zae_limiter.records.slots import MOST_FREED, Taker
+from zae_limiter.records.slots import MOST_FREED, SlotRequest
 
 NOW = 1_800_000_000_000
 KEY = keys.bucket("ns", "key", "gpt-4")
@@ -33,8 +33,8 @@ def done(image: Image | None, write: Write | None) -> Image:
 
 
 def made(level: level_record.BucketLimits, *holders: str) -> Image:
-    takers = [Taker(dict.fromkeys(level.slot_limits, 1000), holder) for holder in holders]
-    return done(None, create(level, {}, NOW, takers=takers))
+    requests = [SlotRequest(dict.fromkeys(level.slot_limits, 1000), holder) for holder in holders]
+    return done(None, create(level, {}, NOW, requests=requests))
 
 
 def kinds(name: str) -> st.SearchStrategy[Limit]:

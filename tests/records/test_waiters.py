@@ -15,11 +15,11 @@ NOW = 1_800_000_000_000
 
 def marked(**waiters: Any) -> dict[str, Any]:
     """Return an image with marks; a waiter is what it wants of ``rpm`` and since when it waits, by seconds ago."""
-    marks = {
+    alert_levels = {
         f"w_{line}": waiter if isinstance(waiter, str) else waiting(*waiter).encode()
         for line, waiter in waiters.items()
     }
-    return {"rf": 0, **marks}
+    return {"rf": 0, **alert_levels}
 
 
 def waiting(wants: int, ago: float, left_ms: int = MARK_MS) -> Waiter:

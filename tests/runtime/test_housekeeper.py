@@ -13,7 +13,7 @@ from tests.limiter.test_concurrency import in_a_fork
 from tests.support.deadlines import PATIENCE
 from tests.support.waiting import until
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.limiter import holding
+from zae_limiter.limiter import slot_leases
 from zae_limiter.runtime import housekeeper as module
 from zae_limiter.runtime.housekeeper import Housekeeper
 
@@ -149,7 +149,7 @@ def test_a_chore_may_cancel_itself(housekeeper: Housekeeper) -> None:
 def test_several_limiters_share_one_thread_which_ends_after_them(
     housekeeper: Housekeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "HOUSEKEEPER", housekeeper)
+    monkeypatch.setattr(slot_leases, "HOUSEKEEPER", housekeeper)
     limiters = [SyncRateLimiter("memory://") for _ in range(3)]
     leases = [limiter.acquire("key", "gpt-4", {}, limits=SHORT) for limiter in limiters]
     for lease in leases:

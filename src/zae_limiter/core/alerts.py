@@ -1,7 +1,7 @@
 """Thresholds of a limit: which of them a draw crosses, and under which guards it is the only one to do so.
 
 A threshold is a part of the capacity that is used, in thousandths; its *mark* is the highest level at which it is
-reached. The marks divide the levels into bands. A draw that stays in its band is guarded by the ends of that, so draws
+reached. They divide the levels into bands. A draw that stays in its band is guarded by the ends of that, so draws
 within a band commute; one that leaves it is guarded by the levels from which it does.
 
     rate     A draw crosses a mark that finds a level above it and leaves one at or below it. So a mark is armed again
@@ -69,7 +69,7 @@ class AlertLevels(NamedTuple):
 
     @classmethod
     def of(cls, alerts: tuple[float, ...], capacity: int) -> AlertLevels:
-        """Return the marks of ``Limit.alerts`` in a bucket of ``capacity`` millitokens."""
+        """Return the alert_levels of ``Limit.alerts`` in a bucket of ``capacity`` millitokens."""
         thresholds = tuple(round(part * PARTS) for part in alerts)
         return cls(thresholds, tuple(find_mark(capacity, part) for part in thresholds))
 
@@ -105,17 +105,17 @@ class Crossing(NamedTuple):
     """What a quota that crosses puts into ``al``."""
 
 
-def cross_rate(marks: AlertLevels, before: int, after: int) -> Crossing:
+def cross_rate(alert_levels: AlertLevels, before: int, after: int) -> Crossing:
     """Return what a draw of a rate crosses that is seen to take it from one level to another."""
-    first, last = marks.count_reached(before), marks.count_reached(after)
-    return Crossing(range(first, last), marks.band(first), marks.band(last))
+    first, last = alert_levels.count_reached(before), alert_levels.count_reached(after)
+    return Crossing(range(first, last), alert_levels.band(first), alert_levels.band(last))
 
 
-def cross_quota(marks: AlertLevels, after: int, state: int, window: int) -> Crossing:
+def cross_quota(alert_levels: AlertLevels, after: int, state: int, window: int) -> Crossing:
     """Return what a draw of a quota crosses that leaves the level ``after``, where ``al`` is ``state``."""
-    announced, reached = marks.count_announced(state, window), marks.count_reached(after)
+    announced, reached = alert_levels.count_announced(state, window), alert_levels.count_reached(after)
     anywhere = (-_FAR, _FAR)
     if reached <= announced:  # as far as the next one that was not announced
-        return Crossing(range(0), anywhere, (marks.band(announced)[0], _FAR))
-    put = window * PARTS + marks.thresholds[reached - 1]
-    return Crossing(range(announced, reached), anywhere, marks.band(reached), put)
+        return Crossing(range(0), anywhere, (alert_levels.band(announced)[0], _FAR))
+    put = window * PARTS + alert_levels.thresholds[reached - 1]
+    return Crossing(range(announced, reached), anywhere, alert_levels.band(reached), put)

@@ -40,7 +40,7 @@ class Scheduled(NamedTuple):
         entry = find_active(schedule, instant_ms)
         return states[0 if entry is None else 1 + schedule.index(entry)]._replace(calendar=like.calendar)
 
-    def least(self, rule: Rule) -> int:
+    def floor_of(self, rule: Rule) -> int:
         """Return what a request has to leave under a whole rule."""
         return round(rule.capacity * self.floor)
 
@@ -130,12 +130,12 @@ def wait_across(scheduled: Scheduled, balances: Sequence[Tokens], cost_milli: in
     """
     limit, instant = scheduled.limit, now_ms
     credit = sum(shard.credit(now_ms) for shard in balances)
-    if all(cost_milli + scheduled.least(state) > state.capacity + credit for state in _find_states(limit)):
+    if all(cost_milli + scheduled.floor_of(state) > state.capacity + credit for state in _find_states(limit)):
         return FOR_EVER
     whole = scheduled.rule_at(now_ms, balances[0].rule)
     for _ in range(_MOST_BORDERS):
         border = _next_border(limit.schedule, instant)
-        need, begin, end = cost_milli + scheduled.least(whole), max(instant, from_ms), border or FOR_EVER
+        need, begin, end = cost_milli + scheduled.floor_of(whole), max(instant, from_ms), border or FOR_EVER
         if begin < end and need <= sum(shard.rule.capacity + shard.credit(begin) for shard in balances):
             fits_ms = begin + wait_ms(balances, need, begin)
             if fits_ms < end:
@@ -163,7 +163,7 @@ def _skip_borders(
     held = balance(balances, instant)
     latest = calendar.start(calendar.index(instant) + 1)
     for place, state in enumerate(_find_states(scheduled.limit)):
-        fits = cost_milli + scheduled.least(state) <= held
+        fits = cost_milli + scheduled.floor_of(state) <= held
         if fits or any(shard.level(instant) > _share_like(shard, whole, state).capacity for shard in balances):
             if place == 0 or schedule[place - 1].matches(instant):
                 return border_ms

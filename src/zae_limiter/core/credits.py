@@ -1,11 +1,11 @@
 """Credits: balances beside the allowance of a limit, spent after it.
 
 A credit is made of lots, each with an expiry of its own. With the allowance's level L (negative in debt) and the live
-lots K a cost c is granted if ``L + K - c >= least``. It takes ``max(0, min(c, L))`` from the allowance and the rest
+lots K a cost c is granted if ``L + K - c >= floor``. It takes ``max(0, min(c, L))`` from the allowance and the rest
 from the lots, those that expire first before others. So debt has to be covered, too: credits never add to it.
 If L + K is less than c, a soft limit takes what is there, and overdraws its allowance by the rest.
 
-Where the allowance alone has ``c + least`` this is not asked: the draw is that of a limit without credits.
+Where the allowance alone has ``c + floor`` this is not asked: the draw is that of a limit without credits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Division(NamedTuple):
     needed: dict[str, int]
 
 
-def divide(cost: int, least: int, level: int, lots: HeldLots) -> Division | None:
+def divide(cost: int, floor: int, level: int, lots: HeldLots) -> Division | None:
     """Divide a cost that the allowance alone, which holds ``level``, does not have; None if it does not fit.
 
     >>> divide(50, 0, 20, [("a", 10), ("b", 100)])
@@ -44,11 +44,11 @@ def divide(cost: int, least: int, level: int, lots: HeldLots) -> Division | None
     >>> divide(50, 0, -20, [("a", 60)]) is None
     True
     """
-    if least == SOFT:
+    if floor == SOFT:
         return divide(cost, 0, level, lots) or _overspend(cost, level, lots)
-    allowance, covered = max(0, min(cost, level)), min(level, cost + least)
+    allowance, covered = max(0, min(cost, level)), min(level, cost + floor)
     taken, _ = _take(lots, cost - allowance)
-    needed, missing = _take(lots, cost + least - covered)
+    needed, missing = _take(lots, cost + floor - covered)
     return None if missing else Division(allowance, covered, taken, needed)
 
 

@@ -23,7 +23,7 @@ _MOST_LOOKS = 100
 class Reading(NamedTuple):
     """One level of a chain as last seen: its limits in force and, per limit, where its tokens are.
 
-    ``least`` is what a request has to leave of a limit, where it is not 0. A cost names the limits with the
+    ``floor`` is what a request has to leave of a limit, where it is not 0. A cost names the limits with the
     ``qualifier`` behind their names, where it is for several resources. ``scheduled`` are those with a schedule.
     """
 
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     resource: str
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[Balance, ...]]
-    least: Mapping[str, int] = MappingProxyType({})
+    floor: Mapping[str, int] = MappingProxyType({})
     qualifier: str = ""
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
 
@@ -46,15 +46,15 @@ class Reading(NamedTuple):
         ``from_ms`` is an instant before which it is not asked for.
         """
         from_ms = now_ms if from_ms is None else from_ms
-        balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
-        if limit.name in self.scheduled and least >= 0:
+        balances, floor = self.balances[limit.name], self.floor.get(limit.name, 0)
+        if limit.name in self.scheduled and floor >= 0:
             from .borders import wait_across
 
             tokens = [shard for shard in balances if isinstance(shard, Tokens)]
             return wait_across(self.scheduled[limit.name], tokens, cost_milli, now_ms, from_ms)
-        if cost_milli + least > limit.capacity * MILLI and not any(shard.credits for shard in balances):
+        if cost_milli + floor > limit.capacity * MILLI and not any(shard.credits for shard in balances):
             return FOR_EVER
-        return from_ms - now_ms + wait_ms(balances, cost_milli + least, from_ms)
+        return from_ms - now_ms + wait_ms(balances, cost_milli + floor, from_ms)
 
     def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
         """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
@@ -65,13 +65,13 @@ class Reading(NamedTuple):
 
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
-        balances, least = self.balances[limit.name], self.least.get(limit.name, 0)
+        balances, floor = self.balances[limit.name], self.floor.get(limit.name, 0)
         wait = self.wait_ms(limit, cost_milli or 0, now_ms)
         held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
         calendar = balances[0].rule.calendar
         if calendar is not None:
             limit = limit.begin_window(calendar.phase_ms)
-        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, least, now_ms, credit)
+        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, floor, now_ms, credit)
 
 
 def describe_limit(
@@ -81,7 +81,7 @@ def describe_limit(
     held_milli: int,
     cost_milli: int | None,
     wait: int,
-    least: int,
+    floor: int,
     now_ms: int,
     credit_milli: int = 0,
 ) -> StatusFields:
@@ -90,9 +90,9 @@ def describe_limit(
     It is `FOR_EVER` if it never does. ``credit_milli`` is the part of what is held that is credit.
     """
     need = cost_milli or 0
-    exceeded = cost_milli is not None and held_milli < need + least
+    exceeded = cost_milli is not None and held_milli < need + floor
     retry = 0.0 if not exceeded else None if wait >= FOR_EVER else wait / MILLI
-    floor = -(-least // MILLI) if least > 0 else 0
+    floor = -(-floor // MILLI) if floor > 0 else 0
     held, asked = held_milli // MILLI, need // MILLI
     return entity_id, resource, limit.name, limit, held, asked, exceeded, retry, floor, now_ms, credit_milli // MILLI
 
@@ -132,7 +132,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
             need = cost_milli.get(limit.name + reading.qualifier)
             if need is None:
                 continue
-            needed = need + reading.least.get(limit.name, 0)
+            needed = need + reading.floor.get(limit.name, 0)
             if balance(reading.balances[limit.name], now_ms) < needed:
                 lacks = True
                 never = never or (needed > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
@@ -153,12 +153,12 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
     answers = []
     for cost in costs:
         needs = [
-            (shard, reading.least, name, need)
+            (shard, reading.floor, name, need)
             for shard, reading in left
             for name in shard
             if (need := cost.get(name + reading.qualifier)) is not None
         ]
-        fits = all(shard[name] >= need + least.get(name, 0) for shard, least, name, need in needs)
+        fits = all(shard[name] >= need + floor.get(name, 0) for shard, floor, name, need in needs)
         answers.append(fits)
         if fits:
             for shard, _, name, need in needs:

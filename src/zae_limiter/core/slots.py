@@ -42,13 +42,13 @@ class SlotOwner(NamedTuple):
 
 
 class SlotLimit(NamedTuple):
-    """A concurrency limit, or a shard's share of it. ``least`` is how many slots a request has to leave free."""
+    """A concurrency limit, or a shard's share of it. ``floor`` is how many slots a request has to leave free."""
 
     name: str
     slots: int
     ttl_ms: int
     max_hold_ms: int = 0
-    least: int = 0
+    floor: int = 0
     soft: bool = False
     shard: int = 0
     shards: int = 1
@@ -57,15 +57,15 @@ class SlotLimit(NamedTuple):
     def of(cls, limit: Limit, priority: str | None = None, bypassed: bool = False) -> SlotLimit:
         """Return what a concurrency limit states for requests of a priority; bypassed, it refuses nobody."""
         soft = limit.soft or bypassed
-        least = 0 if soft else round(limit.capacity * limit.floor(priority))
-        return cls(limit.name, limit.capacity, limit.ttl * MILLI, limit.max_hold * MILLI, least, soft)
+        floor = 0 if soft else round(limit.capacity * limit.floor(priority))
+        return cls(limit.name, limit.capacity, limit.ttl * MILLI, limit.max_hold * MILLI, floor, soft)
 
     def share(self, shard: int, shards: int) -> SlotLimit:
         """Return the share of one shard of so many in a whole limit."""
         if shards == 1:
             return self
-        slots, least = (self.slots + shard) // shards, (self.least + shard) // shards
-        return self._replace(slots=slots, least=least, shard=shard, shards=shards)
+        slots, floor = (self.slots + shard) // shards, (self.floor + shard) // shards
+        return self._replace(slots=slots, floor=floor, shard=shard, shards=shards)
 
     def first_numbers(self, bound: int) -> range:
         """Return the numbers of its first ``bound`` slots."""
@@ -78,9 +78,9 @@ class SlotLimit(NamedTuple):
         return Rule(self.slots * MILLI, 0, 1)
 
     @property
-    def least_milli(self) -> int:
+    def floor_milli(self) -> int:
         """What a request has to leave, in thousandths of a slot."""
-        return SOFT if self.soft else self.least * MILLI
+        return SOFT if self.soft else self.floor * MILLI
 
 
 class _View(NamedTuple):
@@ -194,7 +194,7 @@ class Slots:
         Both are in ascending order.
         """
         view = self._look(now_ms, limit)
-        bound = _bound(limit, view) if limit.least or view.others else limit.slots
+        bound = _bound(limit, view) if limit.floor or view.others else limit.slots
         free = view.free[: bisect_left(view.free, bound * limit.shards)]
         return free, sorted([number for number in view.expired if number // limit.shards >= bound])
 
@@ -210,7 +210,7 @@ NO_SLOTS = Slots({})
 
 def _bound(limit: SlotLimit, view: _View) -> int:
     """Return the highest bound such that it and the slots taken at or above it are at most those to be taken."""
-    bound = most = limit.slots - limit.least
+    bound = most = limit.slots - limit.floor
     while True:
         own = limit.slots - max(bound, 0) - (len(view.free) - bisect_left(view.free, bound * limit.shards))
         above = own + len(view.others) - bisect_left(view.others, bound)

@@ -59,14 +59,14 @@ class TokenLimit(NamedTuple):
     """A rate or a quota in force, or a shard's share of it.
 
     ``stated`` are the attributes by which a record states the whole limit. ``floor`` is what a request has to leave,
-    `SOFT` of a limit that never refuses. ``marks`` are the thresholds that are watched.
+    `SOFT` of a limit that never refuses. ``alert_levels`` are the thresholds that are watched.
     """
 
     at: TokenFields
     rule: Rule
     stated: Mapping[str, int | str]
     floor: int = 0
-    marks: AlertLevels | None = None
+    alert_levels: AlertLevels | None = None
 
     @property
     def soft(self) -> bool:
@@ -76,7 +76,7 @@ class TokenLimit(NamedTuple):
     @property
     def announces(self) -> bool:
         """Whether records say which of its thresholds were crossed: those of quotas do."""
-        return self.marks is not None and self.rule.calendar is not None
+        return self.alert_levels is not None and self.rule.calendar is not None
 
     @property
     def unused(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Self
 from ..clock import Clock, SystemClock
 from ..core import addresses
 from ..core.errors import RateLimiterClosedError, ValidationError
-from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, tell
+from ..logs import KV_REFUSED, KV_RESET, KV_UNAVAILABLE, log_event
 from ..runtime.blocking import run
 from .bucket import RateLimitPolicy, TokenBucket
 from .repositories import RateLimitRepository
@@ -102,7 +102,7 @@ class EnforceRateLimit:
                 raise CorruptStateError("lastRefill is more than a day ahead", repr(found))
         except CorruptStateError as error:
             reason, fields = error.reason, {"kv_key": key, "reason": error.reason, "state": error.excerpt}
-            tell(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **fields)
+            log_event(KV_RESET, "bucket %s reset, its state is corrupt: %s", key, reason, **fields)
             found, now_ms = None, self.clock.now_ms()
         except Exception as error:
             warn_unavailable("reading", key, error)
@@ -112,7 +112,7 @@ class EnforceRateLimit:
         if left is None:
             wait_ms = bucket.ready_ms(policy, now_ms)
             message = "rate limit exceeded: next token in %d ms"
-            tell(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
+            log_event(KV_REFUSED, message, wait_ms, kv_key=key, retry_after_ms=wait_ms)
             return RateLimitResult(False, 0, wait_ms, limit, now_ms + wait_ms)
         degraded = False
         try:
@@ -198,4 +198,4 @@ def warn_unavailable(verb: str, key: str, error: Exception) -> None:
     """Log that the store failed and that the request of this client is let through."""
     kind = type(error).__name__
     details = {"kv_key": key, "operation": verb, "error_type": kind}
-    tell(KV_UNAVAILABLE, "%s %s failed, the request is let through: %s: %s", verb, key, kind, error, **details)
+    log_event(KV_UNAVAILABLE, "%s %s failed, the request is let through: %s: %s", verb, key, kind, error, **details)

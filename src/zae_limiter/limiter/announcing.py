@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..core.alerts import Alert
 from ..core.errors import ValidationError, ZAELimiterError
 from ..core.values import AuditAction
-from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, tell
+from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, log_event
 from ..records.algebra import Write
 from ..records.audit import leave_alert
 from ..records.level import BucketLimits
@@ -49,7 +49,7 @@ class Announcer:
                 self._logged.put((level.resource, name), now_ms)
                 message = "the soft limit %s of %s was exceeded; this is logged once a minute"
                 whose = {"zae_resource": level.resource, "zae_limit": name}
-                tell(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
+                log_event(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
 
     def with_events(self, part: ShardCharge) -> tuple[Write, ...]:
         """Return the writes that belong into the commit of a part: the usage that it books, and `events`."""
@@ -80,8 +80,8 @@ class Announcer:
             fields = {**self._fields(alert), "zae_threshold": alert.threshold, "zae_used": alert.used}
             message = "%s on %s has used %.4g %% of %s"
             told = (alert.entity_id, alert.resource, alert.threshold * 100, alert.limit_name)
-            tell(ALERT, message, *told, **fields)
-            self._observers.tell("on_alert", alert)
+            log_event(ALERT, message, *told, **fields)
+            self._observers.notify("on_alert", alert)
             self._call_back(alert)
 
     async def _record(self, level: BucketLimits, alerts: Sequence[Alert], deadline: Deadline) -> None:
@@ -93,7 +93,7 @@ class Announcer:
                 await self._backend.store.commit([leave_alert(write) if followed else write], timeout=deadline.left())
             except ZAELimiterError as error:
                 fields = {**self._fields(alert), "zae_error_type": type(error).__name__}
-                tell(ALERT_UNRECORDED, "an alert is not in the audit log: %s", error, **fields)
+                log_event(ALERT_UNRECORDED, "an alert is not in the audit log: %s", error, **fields)
 
     def _fields(self, alert: Alert) -> dict[str, object]:
         whose = {"zae_entity_id": alert.entity_id, "zae_resource": alert.resource, "zae_limit": alert.limit_name}
@@ -110,4 +110,4 @@ class Announcer:
                 self._failed = True
                 fields = {"zae_observer": "on_alert", "zae_error_type": type(error).__name__}
                 message = "the callback on_alert failed, which is logged once: %r"
-                tell(OBSERVER_FAILED, message, error, **self._backend.log_fields(), **fields)
+                log_event(OBSERVER_FAILED, message, error, **self._backend.log_fields(), **fields)

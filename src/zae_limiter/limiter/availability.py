@@ -12,7 +12,7 @@ import threading
 from ..core.errors import AccessDeniedError, ConfigurationError, RateLimiterUnavailable
 from ..core.values import OnUnavailable
 from ..forks import protect
-from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, tell
+from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, log_event
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from .chains import ChargePaths
@@ -114,5 +114,5 @@ class StoreAvailability:
                 self._tell(BREAKER_CLOSED, "store is asked by everybody again")
 
     def _tell(self, event: Event, message: str, *args: object, **fields: object) -> None:
-        tell(event, message, *args, **self._backend.log_fields(), **fields)
-        self._observers.tell("on_state_change", event.name)
+        log_event(event, message, *args, **self._backend.log_fields(), **fields)
+        self._observers.notify("on_state_change", event.name)

@@ -140,7 +140,7 @@ class ChargePath:
     valid_until_ms: int
     generation: int
     coalescers: dict[object, WriteCoalescer[Any]] = field(default_factory=dict)
-    joined: tuple[ChargePath, ...] = ()
+    multi_resource: tuple[ChargePath, ...] = ()
     """The chains of each resource, where this one is of several."""
     whole: tuple[ChargePath, tuple[int, ...]] | None = None
     """The chain that this is a part of, and the places of its levels in that."""
@@ -183,7 +183,7 @@ class ChargePath:
     def _collect_names(self, limits: Iterable[Collection[str]]) -> set[str]:
         """Return the names of the limits of each level, as costs of this chain name them."""
         pairs = zip(self.primary_shards, limits, strict=True)
-        if not self.joined:
+        if not self.multi_resource:
             return {name for _, names in pairs for name in names}
         return {qualify(name, home.level.resource) for home, names in pairs for name in names}
 
@@ -232,7 +232,7 @@ class ChargePath:
 
     def cost_at(self, level: BucketLimits, cost: Mapping[str, int]) -> Mapping[str, int]:
         """Return the part of a cost that is taken from the resource of a level, by plain limit names."""
-        if not self.joined:
+        if not self.multi_resource:
             return cost
         end = qualify("", level.resource)
         return {name.removesuffix(end): amount for name, amount in cost.items() if name.endswith(end)}
@@ -288,7 +288,7 @@ class ChargePath:
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
-        if not self.joined:
+        if not self.multi_resource:
             return self.present([level.reading_for(cost, now_ms) for level in self.levels], now_ms)
         parts = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
         return self.present([level.reading_for(part, now_ms) for level, part in parts], now_ms)
@@ -299,7 +299,7 @@ class ChargePath:
 
     def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
         """Return readings of its levels as callers see them, for costs that name the limits of several resources."""
-        if not self.joined:
+        if not self.multi_resource:
             return readings
         return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]
 

@@ -13,7 +13,7 @@ from ..core.names import MAX_DEPTH
 from ..core.production import FOR_EVER
 from ..core.values import OnUnavailable
 from ..forks import after_fork
-from ..logs import NOT_CHARGED, tell
+from ..logs import NOT_CHARGED, log_event
 from ..records import bucket, charging, keys
 from ..records.algebra import Key
 from ..records.level import CONFIG_VERSION
@@ -86,7 +86,7 @@ class ChargePaths:
                 words = (", ".join(sorted(each)) for each in (named, level.token_limits))
                 fields = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_charged_by": entity_id}
                 shown = (level.entity_id, level.resource, entity_id, *words)
-                tell(NOT_CHARGED, message, *shown, **self._backend.log_fields(), **fields)
+                log_event(NOT_CHARGED, message, *shown, **self._backend.log_fields(), **fields)
 
     def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> ChargePath | None:
         """Return the remembered chain, or None if it may be out of date."""
@@ -192,9 +192,9 @@ class ChargePaths:
 
         With ``charges``, also if a bucket must be created under config that was read some time ago.
         """
-        if chain.joined:
+        if chain.multi_resource:
             return self._join_again(
-                chain, [await self.follow(each, deadline, charges=charges) for each in chain.joined]
+                chain, [await self.follow(each, deadline, charges=charges) for each in chain.multi_resource]
             )
         first = chain.primary_shards[0].level
         newer: dict[str, int] = {}
@@ -232,10 +232,10 @@ class ChargePaths:
         return self._change(chain, [level._replace(home=home) for level, home in pairs])
 
     def _change(self, chain: ChargePath, levels: list[BucketShards]) -> ChargePath:
-        if chain.joined:
+        if chain.multi_resource:
             left = iter(levels)
             return self._join_again(
-                chain, [self._change(each, list(islice(left, len(each.levels)))) for each in chain.joined]
+                chain, [self._change(each, list(islice(left, len(each.levels)))) for each in chain.multi_resource]
             )
         if chain.whole is not None:
             whole, places = chain.whole
@@ -245,18 +245,18 @@ class ChargePaths:
         return self._remember(chain.with_levels(tuple(levels)))
 
     def _join_again(self, chain: ChargePath, chains: list[ChargePath]) -> ChargePath:
-        """Return a joined chain of what has become of its chains: itself where they are the same."""
-        if all(new is old for new, old in zip(chains, chain.joined, strict=True)):
+        """Return a multi_resource chain of what has become of its chains: itself where they are the same."""
+        if all(new is old for new, old in zip(chains, chain.multi_resource, strict=True)):
             return chain
         return self._remember(join(chains, chain.given, chain.coalescers))
 
     def _remember(self, chain: ChargePath) -> ChargePath:
         """Keep a chain for the next time, and return it."""
-        chains = chain.joined or (chain,)
+        chains = chain.multi_resource or (chain,)
         firsts = [each.primary_shards[0].level for each in chains]
         entity_id, resources = firsts[0].entity_id, tuple([first.resource for first in firsts])
         if self._cache.ttl_ms and all(first.entity_id == entity_id for first in firsts):
-            self._known.put((entity_id, resources if chain.joined else resources[0], chain.given), chain)
+            self._known.put((entity_id, resources if chain.multi_resource else resources[0], chain.given), chain)
         return chain
 
     async def _resolve(

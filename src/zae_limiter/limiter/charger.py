@@ -13,7 +13,7 @@ from ..core.errors import (
     ZAELimiterError,
 )
 from ..core.production import MILLI
-from ..logs import RETURN_LOST, SETTLEMENT_LOST, tell
+from ..logs import RETURN_LOST, SETTLEMENT_LOST, log_event
 from ..observer import Settlement
 from ..records.algebra import Write
 from ..repository.backend import Backend
@@ -26,10 +26,10 @@ from .chains import ChargePaths
 from .coalescer import Turn
 from .engine import Engine
 from .grant import Grant
-from .holding import Holdings, SlotHolder
 from .lease_port import Corrections, SettleNow, TakeNow
 from .observers import Observers
 from .options import AcquireRequest
+from .slot_leases import SlotHolder, SlotLeases
 from .standing import Request, Standing
 from .waiting import Lines
 
@@ -43,7 +43,7 @@ class Charger:
     engine: Engine
     lines: Lines
     availability: StoreAvailability
-    holdings: Holdings
+    slot_leases: SlotLeases
     observers: Observers
     looks_first: bool
     """Whether every acquire reads the buckets before it is decided."""
@@ -165,7 +165,7 @@ class Charger:
     ) -> SlotHolder:
         """Renew the slots of a grant until they are settled. Return the holder of all slots of the lease."""
         holder = holder or SlotHolder(lease, request, self.backend.runtime.caller(), self.backend.clock)
-        self.holdings.hold(holder, grant)
+        self.slot_leases.hold(holder, grant)
         return holder
 
     # Settling.
@@ -174,7 +174,7 @@ class Charger:
         """Tell the observers how a lease that has ``taken`` so much is corrected."""
         estimated = {name: taken.get(name, 0) // MILLI for name in delta}
         correction = {name: amount // MILLI for name, amount in delta.items()}
-        self.observers.tell("on_settlement", Settlement(entity_id, resource, estimated, correction))
+        self.observers.notify("on_settlement", Settlement(entity_id, resource, estimated, correction))
 
     async def settle(self, corrections: Sequence[Corrections], failed: bool = False) -> None:
         """Write corrections, all of them even if one fails or the caller is cancelled; then raise the first failure.
@@ -195,7 +195,7 @@ class Charger:
             deadline = self.backend.deadline(each.request.options.timeout)
             slots = () if each.holder is None else each.holder.slots
             lost = [slot for slot in slots if slot.lost]
-            self.holdings.let_go(slots)
+            self.slot_leases.let_go(slots)
             for grant, delta in each.shares:
                 try:
                     await self._settle(each.request, grant, delta, deadline)
@@ -203,7 +203,9 @@ class Charger:
                     if self._log_loss(each, delta, error, failed=failed):
                         failures.append(error)
             if each.holder is not None:
-                self.holdings.announce_losses(each.holder, [slot for slot in slots if slot.lost and slot not in lost])
+                self.slot_leases.announce_losses(
+                    each.holder, [slot for slot in slots if slot.lost and slot not in lost]
+                )
         if self.backend.closed:  # what was written may have opened the store again
             await self.backend.close()
         if failures:
@@ -216,12 +218,12 @@ class Charger:
         """
         fields = {**self.backend.log_fields(), **each.request.log_fields(error), "zae_tokens": in_tokens(delta)}
         if failed:
-            tell(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **fields)
+            log_event(RETURN_LOST, "tokens of a failed call could not be returned: %s", error, **fields)
             return False
         if isinstance(error, RateLimiterUnavailable):
             each.disclaim(delta)
             if not isinstance(error, AccessDeniedError):
-                tell(SETTLEMENT_LOST, "settlement lost, the estimate stays charged: %s", error, **fields)
+                log_event(SETTLEMENT_LOST, "settlement lost, the estimate stays charged: %s", error, **fields)
                 return self.availability.blocks(each.request.options.policy)
         return True
 

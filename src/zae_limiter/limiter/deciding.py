@@ -15,11 +15,11 @@ from ..core.refusals import StatusFields
 from ..records.algebra import Image, Key
 from ..records.charging import ALONE, Refusal
 from ..records.level import CREDITS, SHARDS
-from ..records.slots import MOST_TAKEN, Taker
+from ..records.slots import MOST_TAKEN, SlotRequest
 from .chain import BucketShard, ChargePath
 from .coalescer import PendingCharge
 from .grant import Grant
-from .planning import ShardCharge, StalePath, add_up, new_taker, plan_across_shards, plan_part
+from .planning import ShardCharge, StalePath, add_up, new_slot_request, plan_across_shards, plan_part
 
 _RECENT_MS = 100
 """How long a look at all shards says which of them has something left."""
@@ -113,7 +113,7 @@ def draft(
         fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         if chain.slot_names:
-            charges = _choose_takers(chain, charges)
+            charges = _choose_slot_requests(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[ShardCharge] = []
     lack: tuple[tuple[BucketShard, Refusal], ...] = ()
@@ -124,14 +124,14 @@ def draft(
         is_unsure = image is None and chain.levels[place].is_unsure(now_ms)
         if is_unsure or (1 if image is None else image.get(SHARDS, 1)) != level.shard_count:
             raise StalePath
-        here, grants = (chain.cost_at(level, cost) if chain.joined else cost), 1
+        here, grants = (chain.cost_at(level, cost) if chain.multi_resource else cost), 1
         if len(charges) > 1:
             grants = sum([level.charges(chain.cost_at(level, charge.cost)) for charge in charges])
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
-        takers: tuple[Taker, ...] = ()
+        requests: tuple[SlotRequest, ...] = ()
         if level.slot_limits:
-            takers = tuple([new_taker(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
-        part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, takers)
+            requests = tuple([new_slot_request(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
+        part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, requests)
         if not isinstance(part, ShardCharge):
             lack = (*lack, (home, part))
             continue
@@ -154,7 +154,7 @@ def _pass_turns_on(part: ShardCharge, image: Image, charges: list[PendingCharge[
     return part
 
 
-def _choose_takers(chain: ChargePath, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
+def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
     """Return those of several charges who take slots by one write, which has a guard for each.
 
     After a lost race it is one: the more slots a write wants, the more likely somebody else has one of them.
@@ -175,7 +175,7 @@ def _may_use_other_shards(chain: ChargePath, now_ms: int, knowledge: Freshness) 
 def _draft_across_shards(chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int) -> CommitPlan | None:
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
-        parts = plan_across_shards(chain, new_taker(charge.cost, charge.holder), now_ms)
+        parts = plan_across_shards(chain, new_slot_request(charge.cost, charge.holder), now_ms)
         if parts is not None:
             return CommitPlan([charge], charge.cost, parts, uses_other_shards=True)
     return None

@@ -21,7 +21,7 @@ from ..core.errors import (
     ZAELimiterError,
 )
 from ..core.production import MILLI
-from ..logs import RETURN_LOST, tell
+from ..logs import RETURN_LOST, log_event
 from ..records import charging, ledger, migration
 from ..records.algebra import Committed, Conflict, Write
 from ..repository.backend import MAX_COMMIT, Backend
@@ -274,7 +274,7 @@ class Engine:
                 whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_error_type": kind}
                 lost = {name: -amount // MILLI for name, amount in grant.cost.items() if amount}
                 message = "tokens of a cancelled call could not be returned: %s"
-                tell(RETURN_LOST, message, error, **self._backend.log_fields(), **whose, zae_tokens=lost)
+                log_event(RETURN_LOST, message, error, **self._backend.log_fields(), **whose, zae_tokens=lost)
 
     # Deciding, committing, learning.
 
@@ -383,7 +383,7 @@ class Engine:
         for part in chosen.parts:
             level, seen = part.shard
             if part.write.seen is not None and seen.image is not None and level.key in conflict.images:
-                names = chain.cost_at(level, chosen.cost) if chain.joined else chosen.cost
+                names = chain.cost_at(level, chosen.cost) if chain.multi_resource else chosen.cost
                 seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
                 if part.slots:
                     seen.raced_ms = now_ms

@@ -79,14 +79,14 @@ class Grant(NamedTuple):
             yield shard, cost, image, part
 
     def split_by_resource(self) -> Iterator[Grant]:
-        """Iterate over the grants of the chains that were joined; over itself where it is of one resource."""
-        if not self.chain.joined:
+        """Iterate over the grants of the chains that were multi_resource; over itself where it is of one resource."""
+        if not self.chain.multi_resource:
             yield self
             return
         shards: Sequence[BucketShard] = (
             self.chain.primary_shards if self.parts is None else [part.shard for part in self.parts]
         )
-        for chain in self.chain.joined:
+        for chain in self.chain.multi_resource:
             level = chain.primary_shards[0].level
             places = [place for place, shard in enumerate(shards) if shard.level.resource == level.resource]
             cost, later = (self.chain.cost_at(level, amounts) for amounts in (self.cost, self.later))

@@ -136,7 +136,7 @@ class InPlace:
     ) -> GrantFields | None:
         """Take a cost after a look at its config and every bucket, making those that are missing."""
         chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
-        if chain.slot_names or chain.joined:
+        if chain.slot_names or chain.multi_resource:
             return None
         if options.kept or tuple(cost) not in chain.checked:
             self._chains.check_cost(chain, cost, options.kept)

@@ -20,7 +20,7 @@ from ..core.errors import LeaseExpiredError, SlotLostError, ValidationError
 from ..core.limit import MAX_AMOUNT
 from ..core.production import MILLI
 from ..forks import protect
-from ..logs import RETURN_CUT, tell
+from ..logs import RETURN_CUT, log_event
 from .amounts import check_amounts, check_known, in_tokens, qualify
 from .grant import NOTHING, Grant, add_share, apportion
 from .lease_port import Corrections
@@ -222,7 +222,7 @@ class LeaseCore(LeaseView):
         if any(cut.values()) and not self.degraded:
             excess = in_tokens(cut)
             message = "more tokens were returned than taken, the excess %s is ignored"
-            tell(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
+            log_event(RETURN_CUT, message, excess, **self.log_fields(), zae_tokens=excess)
 
     # Ending.
 

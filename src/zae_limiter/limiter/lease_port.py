@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ..repository.outlook import Reserving
 from .grant import Grant, GrantFields
-from .holding import SlotHolder
 from .options import AcquireOptions, AcquireRequest
+from .slot_leases import SlotHolder
 
 TakeNow: TypeAlias = Callable[[Reserving, str, str, dict[str, int], AcquireOptions], GrantFields | None]
 SettleNow: TypeAlias = Callable[[str, str, GrantFields, Mapping[str, int]], bool]

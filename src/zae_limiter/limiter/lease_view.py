@@ -12,10 +12,10 @@ from ..core.values import LimitStatus
 from ..records.level import BucketLimits
 from .amounts import in_tokens
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
-from .holding import SlotHolder
 from .lease_port import LeasePort
 from .options import AcquireOptions, AcquireRequest
 from .planning import add_up
+from .slot_leases import SlotHolder
 
 
 class LeaseView:

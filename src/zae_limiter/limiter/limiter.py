@@ -27,7 +27,6 @@ from .background import BackgroundStore
 from .chains import ChargePaths
 from .charger import Charger
 from .engine import Engine
-from .holding import Holdings
 from .in_place import InPlace
 from .lease import Lease
 from .lease_port import LeasePort, SettleNow, TakeNow
@@ -35,6 +34,7 @@ from .observed import ObservedCharger
 from .observers import Observers, observe_store
 from .options import MOST_PREFETCH_MS, OnLost, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
+from .slot_leases import SlotLeases
 from .waiting import Lines
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         In a store inside the process nothing has to.
         """
         self._background = BackgroundStore(self._backend, self.repository.store)
-        self._holdings = Holdings(self._backend, self._background, self._observers)
+        self._slot_leases = SlotLeases(self._backend, self._background, self._observers)
         keep_ms = int(seconds("prefetch", prefetch, zero=True) * 1000)
         if keep_ms > MOST_PREFETCH_MS:
             raise ValidationError("prefetch", prefetch, f"must be at most {MOST_PREFETCH_MS // 1000} seconds")
@@ -148,7 +148,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     @property
     def held_slots(self) -> Mapping[SlotOwner, int]:
         """How many slots of concurrency limits the leases of this limiter hold now, by entity, resource and limit."""
-        return self._holdings.count()
+        return self._slot_leases.count()
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -176,7 +176,15 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             take_now, settle_now = in_place.take, in_place.settle
         self._engine = engine
-        parts = (self._backend, self._chains, engine, self._lines, self._availability, self._holdings, self._observers)
+        parts = (
+            self._backend,
+            self._chains,
+            engine,
+            self._lines,
+            self._availability,
+            self._slot_leases,
+            self._observers,
+        )
         return (ObservedCharger if observers else Charger)(*parts, not self._speculative, take_now, settle_now)
 
     def acquire(
@@ -248,7 +256,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         This happens in the background by itself; call it in tests that have a clock of their own.
         """
         self._backend.runtime.check_running()
-        await self._holdings.renew_due(self._backend.store, self._backend.runtime)
+        await self._slot_leases.renew_due(self._backend.store, self._backend.runtime)
 
     async def flush(self) -> None:
         """Give back the tokens that were drawn in advance (``prefetch``), and write the corrections that wait for it.
@@ -268,7 +276,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._backend.runtime.check_running()
         if self._prefetcher is not None and not self._backend.closed:
             await self._prefetcher.close()
-        await self._backend.runtime.run_blocking(self._holdings.close)
+        await self._backend.runtime.run_blocking(self._slot_leases.close)
         await self._backend.runtime.run_blocking(self._background.close)
         await self.repository.close()
         self._lines.stir()

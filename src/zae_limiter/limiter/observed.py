@@ -35,12 +35,12 @@ class ObservedUpdates:
             granted = self._take_now(lease, entity_id, resource, cost, options)
         except ZAELimiterError as error:
             self._tell(started, error)
-            self._observers.tell_decision(entity_id, (resource,), error, started)
+            self._observers.notify_decision(entity_id, (resource,), error, started)
             raise
         if granted is not None:
             self._tell(started)
             overdrawn = find_overdrawn(granted)
-            self._observers.tell_decision(entity_id, (resource,), "granted", started, None, overdrawn)
+            self._observers.notify_decision(entity_id, (resource,), "granted", started, None, overdrawn)
         return granted
 
     def settle(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
@@ -59,7 +59,7 @@ class ObservedUpdates:
                 call = StoreCall("update", seconds, "conflict", None)
             else:
                 call = StoreCall("update", seconds, "failed" if error else "done", error)
-            self._observers.tell("on_store_call", call)
+            self._observers.notify("on_store_call", call)
 
 
 @dataclass(eq=False)
@@ -80,11 +80,11 @@ class ObservedCharger(Charger):
         try:
             grant = await super().take(request, waits.append)
         except ZAELimiterError as error:
-            self.observers.tell_decision(request.entity_id, request.resources, error, started, waited)
+            self.observers.notify_decision(request.entity_id, request.resources, error, started, waited)
             raise
         outcome: Outcome = "unavailable_allowed" if grant is None else "granted"
         overdrawn = () if grant is None else find_overdrawn(grant)
-        self.observers.tell_decision(request.entity_id, request.resources, outcome, started, waited, overdrawn)
+        self.observers.notify_decision(request.entity_id, request.resources, outcome, started, waited, overdrawn)
         return grant
 
     async def check(self, request: AcquireRequest) -> bool:
@@ -93,8 +93,8 @@ class ObservedCharger(Charger):
         try:
             is_checked = await super().check(request)
         except ZAELimiterError as error:
-            self.observers.tell_decision(request.entity_id, request.resources, error, started)
+            self.observers.notify_decision(request.entity_id, request.resources, error, started)
             raise
         if not is_checked:
-            self.observers.tell_decision(request.entity_id, request.resources, "unavailable_allowed", started)
+            self.observers.notify_decision(request.entity_id, request.resources, "unavailable_allowed", started)
         return is_checked

@@ -17,7 +17,7 @@ from ..core.errors import (
     ZAELimiterError,
 )
 from ..forks import protect
-from ..logs import OBSERVER_FAILED, tell
+from ..logs import OBSERVER_FAILED, log_event
 from ..observer import Decision, Observer, Outcome, StoreCall
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from ..repository.backend import Backend
@@ -62,7 +62,7 @@ class Observers:
             self.of[name] = tuple([each for each in observers if getattr(type(each), name, None) is not inherited])
         self.all = tuple(observers)
 
-    def tell(self, method: str, *values: object) -> None:
+    def notify(self, method: str, *values: object) -> None:
         """Call ``method`` of every observer that has it. An exception is logged, the first one of each observer."""
         for observer in self.of[method]:
             try:
@@ -82,9 +82,9 @@ class Observers:
             self._failed.add(key)
             fields = {"zae_observer": name, "zae_error_type": type(error).__name__}
             message = "observer %s failed, which is logged once: %r"
-            tell(OBSERVER_FAILED, message, name, error, **self._backend.log_fields(), **fields)
+            log_event(OBSERVER_FAILED, message, name, error, **self._backend.log_fields(), **fields)
 
-    def tell_decision(
+    def notify_decision(
         self,
         entity_id: str,
         resources: Sequence[str],
@@ -103,9 +103,9 @@ class Observers:
         waited = None if waits is None else sum(waits, 0.0)
         seconds = max(0.0, self.now() - started - (waited or 0.0))
         for resource in resources:
-            self.tell("on_decision", Decision(entity_id, resource, found, seconds, waited, overdrawn))
+            self.notify("on_decision", Decision(entity_id, resource, found, seconds, waited, overdrawn))
         if self.of["on_config_lookups"] and any(lookups := self._count_lookups()):
-            self.tell("on_config_lookups", *lookups)
+            self.notify("on_config_lookups", *lookups)
 
     def _count_lookups(self) -> tuple[int, int]:
         """Return the hits and misses of the config cache since this was last called."""
@@ -152,7 +152,7 @@ class ObservedStore:
         return result
 
     def _tell(self, verb: Verb, started: float, outcome: CallOutcome, error: BaseException | None = None) -> None:
-        self._observers.tell("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
+        self._observers.notify("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
 
 
 def classify(error: ZAELimiterError) -> Outcome | None:

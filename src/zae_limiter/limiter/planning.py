@@ -22,17 +22,17 @@ from ..records.charging import Contention, Refusal
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import NO_PREFERENCE, TakenSlot, Taker, note_taken, taken_slots
+from ..records.slots import NO_PREFERENCE, SlotRequest, TakenSlot, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
 from .chain import BucketShard, BucketShards, ChargePath
 
 
-def new_taker(cost: Mapping[str, int], holder: str | None) -> Taker:
+def new_slot_request(cost: Mapping[str, int], holder: str | None) -> SlotRequest:
     """Return one who takes slots by chance."""
     from random import getrandbits  # on first use: it brings a lot along
 
-    return Taker(cost, holder or "", getrandbits(32), os.urandom(4).hex(), order=monotonic_ns())
+    return SlotRequest(cost, holder or "", getrandbits(32), os.urandom(4).hex(), order=monotonic_ns())
 
 
 class ShardCharge(NamedTuple):
@@ -53,7 +53,7 @@ class ShardCharge(NamedTuple):
     alerts: tuple[Alert, ...] = ()
     slots: tuple[TakenSlot, ...] = ()
     """The slots that it takes."""
-    takers: tuple[Taker, ...] = ()
+    requests: tuple[SlotRequest, ...] = ()
     """Those for whom they are taken."""
 
     @property
@@ -100,11 +100,11 @@ def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return amounts
 
 
-def plan_across_shards(chain: ChargePath, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
+def plan_across_shards(chain: ChargePath, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
     """Take a cost from whatever shards can give it; return None where all of them together cannot."""
     parts: list[ShardCharge] = []
     for level in chain.levels:
-        here = taker._replace(cost=chain.cost_at(level.home.level, taker.cost))
+        here = request._replace(cost=chain.cost_at(level.home.level, request.cost))
         found = _take_from_one(level, here, now_ms)
         if found is None and level.may_combine(here.cost):
             found = _take_from_several(level, here, now_ms)
@@ -127,7 +127,7 @@ def plan_again(part: ShardCharge, image: Image | None, now_ms: int) -> ShardChar
     names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
     contention = charging.Contention(names, now_ms, 1)
     spends_credits = level.shard_count == 1 or bool(part.lots)
-    planned = plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.takers)
+    planned = plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.requests)
     return planned if isinstance(planned, ShardCharge) else None
 
 
@@ -139,20 +139,20 @@ def plan_part(
     contention: Contention,
     grants: int = 1,
     spends_credits: bool = True,
-    takers: tuple[Taker, ...] = (),
+    requests: tuple[SlotRequest, ...] = (),
 ) -> ShardCharge | Refusal:
     """Take ``cost`` from one shard, last seen as ``image``; return what it lacks (nothing if that is not known).
 
-    What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``takers``.
+    What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``requests``.
     Raise `StalePath` if it was charged under newer config.
     """
     level, seen = shard
-    takers = _prefer(takers, shard, now_ms) if takers else ()
+    requests = _prefer(requests, shard, now_ms) if requests else ()
     frame = None if image is None else seen.limits(level, image, now_ms)
     if image is None:
         if level.shard_count > 1:
             return []
-        change = charging.first_charge(level, cost, now_ms, grants, next(serials), takers)
+        change = charging.first_charge(level, cost, now_ms, grants, next(serials), requests)
     elif frame is not None and now_ms <= frame.until_ms and (not frame.idle or frame.idle.isdisjoint(cost)):
         change = charging.charge(level, image, frame, cost, now_ms, contention, grants, spends_credits)
     elif charging.is_ahead(level, image):
@@ -161,52 +161,60 @@ def plan_part(
         change = migration.migrate(level, image, cost, now_ms, grants, spends_credits)
     if not isinstance(change, Change):
         return change
-    if takers and image is not None:
+    if requests and image is not None:
         table = seen.slots_of(image)
-        if not note_taken(level, image, table, change, takers, now_ms, grants):
+        if not note_taken(level, image, table, change, requests, now_ms, grants):
             return []
     alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
     write = charging.write_of(change, level.key, image)
-    slots = taken_slots(level, write.put) if takers else ()
+    slots = taken_slots(level, write.put) if requests else ()
     accruals: tuple[Write, ...] = ()
     if image is not None and (now_ms >= image.get(HOUR_END, 0) or write.remove):
         write, accruals = with_usage(level, image, write, now_ms)
     lots = spent_lots(write.add) if image is not None and CREDITS in image else ()
-    return ShardCharge(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, takers=takers)
+    return ShardCharge(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, requests=requests)
 
 
-def _prefer(takers: tuple[Taker, ...], shard: BucketShard, now_ms: int) -> tuple[Taker, ...]:
-    """Return takers with the slots of a shard that they take before others."""
+def _prefer(requests: tuple[SlotRequest, ...], shard: BucketShard, now_ms: int) -> tuple[SlotRequest, ...]:
+    """Return requests with the slots of a shard that they take before others."""
     preferred = shard.seen.preferred_slots(now_ms)
-    return takers if preferred is NO_PREFERENCE else tuple([taker._replace(preferred=preferred) for taker in takers])
+    return (
+        requests
+        if preferred is NO_PREFERENCE
+        else tuple([request._replace(preferred=preferred) for request in requests])
+    )
 
 
-def _plan_seen(shard: BucketShard, taker: Taker, now_ms: int, *, spends_credits: bool = False) -> ShardCharge | None:
-    """Take what a taker costs from one shard as it was last seen; return None if it has too little."""
-    contention, takers = shard.seen.contention(now_ms), (taker,) if shard.level.slot_limits else ()
+def _plan_seen(
+    shard: BucketShard, request: SlotRequest, now_ms: int, *, spends_credits: bool = False
+) -> ShardCharge | None:
+    """Take what a request costs from one shard as it was last seen; return None if it has too little."""
+    contention, requests = shard.seen.contention(now_ms), (request,) if shard.level.slot_limits else ()
     image = shard.seen.image
-    planned = plan_part(shard, image, taker.cost, now_ms, contention, spends_credits=spends_credits, takers=takers)
+    planned = plan_part(
+        shard, image, request.cost, now_ms, contention, spends_credits=spends_credits, requests=requests
+    )
     return planned if isinstance(planned, ShardCharge) else None
 
 
-def _take_from_one(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
+def _take_from_one(level: BucketShards, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
     """Take it all from one shard: the home, else any, so that those who look for tokens do not meet."""
-    part = _plan_seen(level.home, taker, now_ms)
+    part = _plan_seen(level.home, request, now_ms)
     if part is None and len(level.shards) > 1:
         from random import sample  # on first use: it brings a lot along
 
         for shard in sample(level.shards, len(level.shards)):
-            part = _plan_seen(shard, taker, now_ms)
+            part = _plan_seen(shard, request, now_ms)
             if part is not None:
                 break
     return None if part is None else [part]
 
 
-def _take_from_credits(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
+def _take_from_credits(level: BucketShards, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
     """Take it all from the shard that has the credits, if there are any."""
     for shard in level.shards:
         if _has_credits(shard):
-            part = _plan_seen(shard, taker, now_ms, spends_credits=True)
+            part = _plan_seen(shard, request, now_ms, spends_credits=True)
             return None if part is None else [part]
     return None
 
@@ -215,15 +223,15 @@ def _has_credits(shard: BucketShard) -> bool:
     return shard.seen.image is not None and CREDITS in shard.seen.image
 
 
-def _take_from_several(level: BucketShards, taker: Taker, now_ms: int) -> list[ShardCharge] | None:
+def _take_from_several(level: BucketShards, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
     """Take as much from each shard as it has, the fullest first and credits last, until nothing is missing.
 
     The shard with the credits comes first in what is returned: it gets back what is returned first. All of soft limits
     is taken from one shard.
     """
-    least = level.home.level.least()
-    named = {name: need for name, need in taker.cost.items() if name in least and least[name] != SOFT}
-    soft = {name: need for name, need in taker.cost.items() if least.get(name) == SOFT}
+    floor = level.home.level.floor()
+    named = {name: need for name, need in request.cost.items() if name in floor and floor[name] != SOFT}
+    soft = {name: need for name, need in request.cost.items() if floor.get(name) == SOFT}
     missing = {name: need for name, need in named.items() if need}
     shards = _find_spare(level, named, now_ms)
     if any(all(spare[name] < 0 for _, spare in shards) for name in named if name not in missing):
@@ -231,7 +239,7 @@ def _take_from_several(level: BucketShards, taker: Taker, now_ms: int) -> list[S
     parts: list[ShardCharge] = []
     for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
-        here = taker._replace(cost=taken if parts else taken | soft)
+        here = request._replace(cost=taken if parts else taken | soft)
         part = _plan_seen(shard, here, now_ms, spends_credits=True) if taken or not missing else None
         if part is None:
             continue
@@ -248,6 +256,6 @@ def _find_spare(level: BucketShards, names: Mapping[str, int], now_ms: int) -> l
     for shard in level.shards:
         if shard.seen.image is not None:
             balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
-            least = shard.level.least(shard.seen.image)
-            found.append((shard, {name: balances[name][0].level(now_ms) - least[name] for name in names}))
+            floor = shard.level.floor(shard.seen.image)
+            found.append((shard, {name: balances[name][0].level(now_ms) - floor[name] for name in names}))
     return found

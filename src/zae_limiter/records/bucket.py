@@ -100,8 +100,8 @@ def reading(
             balances[name] = (*balances.get(name, ()), shard)
         for name, slots in _slot_balances(level, image, table, now_ms) if level.slot_limits else ():
             balances[name] = (*balances.get(name, ()), slots)
-    least = {name: part for name, part in level.least().items() if part}
-    return Reading(level.entity_id, level.resource, level.limits, balances, least, scheduled=level.scheduled)
+    floors = {name: part for name, part in level.floor().items() if part}
+    return Reading(level.entity_id, level.resource, level.limits, balances, floors, scheduled=level.scheduled)
 
 
 def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:

@@ -22,7 +22,7 @@ from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
 from .lots import Lot, group_lots, has_expired_lots, held_lots, last_expiry
 from .slot_table import NO_TABLE
-from .slots import Taker, shapes_for, states_slots, take_slots
+from .slots import SlotRequest, shapes_for, states_slots, take_slots
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -161,11 +161,11 @@ def create(
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
-    takers: Sequence[Taker] = (),
+    requests: Sequence[SlotRequest] = (),
 ) -> Change:
     """Return the change that makes the bucket as `new_bucket`, if there is none yet."""
     change = Change(absent=True)
-    put, change.expires_ms = new_bucket(level, cost, now_ms, changes, serial, takers)
+    put, change.expires_ms = new_bucket(level, cost, now_ms, changes, serial, requests)
     # What never changes comes first: a store may send a record from the first change on.
     change.put = {**index_attributes(level), **put}
     if level.token_limits.watched:
@@ -180,13 +180,13 @@ def new_bucket(
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
-    takers: Sequence[Taker] = (),
+    requests: Sequence[SlotRequest] = (),
 ) -> tuple[Image, int | None]:
     """Return the image of a bucket that is full less ``cost`` (which may leave it in debt), and when it expires.
 
     Without the attributes of the indexes (`index_attributes`), which a store inside the process does not keep.
     ``serial`` tells it from one that was made in the same millisecond, ``changes`` is how many grants it is made by,
-    ``takers`` are those for whom slots are taken.
+    ``requests`` are those for whom slots are taken.
     """
     put = identity(level)
     put[SHARDS] = 1
@@ -210,9 +210,9 @@ def new_bucket(
     if level.slot_limits:
         put |= shapes_for(level, {})
         slots = Change()
-        if take_slots(level, None, NO_TABLE, slots, takers, now_ms):
+        if take_slots(level, None, NO_TABLE, slots, requests, now_ms):
             put |= {**slots.put, **slots.add}
-        charges = changes if takers else charges
+        charges = changes if requests else charges
     if level.usage_days:
         put.update(open_ledger(now_ms, charges))
     expires_ms = now_ms + lifetime_ms
@@ -250,7 +250,12 @@ def index_attributes(level: BucketLimits) -> dict[str, str]:
 
 
 def first_charge(
-    level: BucketLimits, cost: Mapping[str, int], now_ms: int, changes: int, serial: int, takers: Sequence[Taker] = ()
+    level: BucketLimits,
+    cost: Mapping[str, int],
+    now_ms: int,
+    changes: int,
+    serial: int,
+    requests: Sequence[SlotRequest] = (),
 ) -> Change | Refusal:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
     limits, slots = level.token_limits, level.slot_limits
@@ -258,9 +263,9 @@ def first_charge(
     for name, need in cost.items():
         if name in limits and need + limits[name].floor > limits[name].rule.capacity:
             missing.append(Shortfall(name, is_permanent=True))
-        if name in slots and need + slots[name].least_milli > slots[name].rule.capacity:
+        if name in slots and need + slots[name].floor_milli > slots[name].rule.capacity:
             missing.append(Shortfall(name, is_permanent=True))
-    return missing or create(level, cost, now_ms, changes, serial, takers)
+    return missing or create(level, cost, now_ms, changes, serial, requests)
 
 
 def charge(

@@ -184,8 +184,8 @@ def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | N
     None if all of these are free.
     """
     slotted = _find_slotted(before, limits)
-    fences = free_slots(before, slotted).rest
-    freed = free_slots(image, slotted, fences) if fences else None
+    ownership_tokens = free_slots(before, slotted).rest
+    freed = free_slots(image, slotted, ownership_tokens) if ownership_tokens else None
     return Write(key, freed.guards, remove=freed.remove) if freed is not None and freed.remove else None
 
 

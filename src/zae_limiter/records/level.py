@@ -52,7 +52,7 @@ class TokenLimits(dict[str, TokenLimit]):
     def __init__(self, entries: Mapping[str, TokenLimit]) -> None:
         super().__init__(entries)
         self.soft = any(entry.soft for entry in entries.values())
-        self.watched = any(entry.marks is not None for entry in entries.values())
+        self.watched = any(entry.alert_levels is not None for entry in entries.values())
         calendars = [entry.rule.calendar for entry in entries.values()]
         self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
         self.quotas = tuple([name for name, entry in entries.items() if entry.rule.calendar is not None])
@@ -143,11 +143,11 @@ class BucketLimits(NamedTuple):
         """Whether one of the limits never refuses."""
         return self.token_limits.soft or any(limit.soft for limit in self.slot_limits.values())
 
-    def least(self, image: Image | None = None) -> dict[str, int]:
+    def floor(self, image: Image | None = None) -> dict[str, int]:
         """Return by limit what a request has to leave of the whole bucket, or of the share that ``image`` is."""
         tokens = self.token_limits if image is None else self.token_limits_of(image)
-        least = {name: entry.floor for name, entry in tokens.items()}
-        return least | {name: limit.least_milli for name, limit in self.slot_limits_of(image).items()}
+        floor = {name: entry.floor for name, entry in tokens.items()}
+        return floor | {name: limit.floor_milli for name, limit in self.slot_limits_of(image).items()}
 
     def slot_limits_of(self, image: Image | None) -> Mapping[str, SlotLimit]:
         """Return the concurrency limits with the share that the record has by its own account."""
@@ -194,9 +194,9 @@ def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, byp
         if not limit.is_concurrency:
             rule = Rule.of(limit)
             floor = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-            marks = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts else None
+            alert_levels = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts else None
             at = token_fields(limit.name)
-            entries[limit.name] = TokenLimit(at, rule, stated_rule(at, rule), floor, marks)
+            entries[limit.name] = TokenLimit(at, rule, stated_rule(at, rule), floor, alert_levels)
     return TokenLimits(entries)
 
 
@@ -218,6 +218,6 @@ def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, sha
         rule = entry.rule.share(shard, count)
         floor = entry.floor if entry.floor <= 0 else (entry.floor + shard) // count
         # Of a split bucket the first shard is watched, for all of them.
-        marks = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
-        shares[limit.name] = entry._replace(rule=rule, floor=floor, marks=marks)
+        alert_levels = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
+        shares[limit.name] = entry._replace(rule=rule, floor=floor, alert_levels=alert_levels)
     return TokenLimits(shares)

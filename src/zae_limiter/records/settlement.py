@@ -186,7 +186,7 @@ def _owe(
     at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
     limit = level.token_limits_of(image).get(name)
     owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
-    if limit is not None and limit.marks is not None and limit.rule == rule:
+    if limit is not None and limit.alert_levels is not None and limit.rule == rule:
         change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
 
 

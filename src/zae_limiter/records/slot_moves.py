@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..core.slots import in_shard
 from .algebra import Guards, Image
 from .level import BucketLimits, attribute
-from .slot_table import FENCE_PREFIX, SLOTS, slot_attributes
+from .slot_table import OWNERSHIP_PREFIX, SLOTS, slot_attributes
 from .slots import concurrency_limits
 
 
@@ -24,8 +24,8 @@ def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, 
             counters = [attribute(name, field) for field in ("tn", "tc", "pk", "ov")]
             merged |= {attr: merged.get(attr, 0) + image[attr] for attr in counters if attr in image}
         for name, _, attr in slot_attributes(image) if SLOTS in image else ():
-            fence = FENCE_PREFIX + attr[2:]
-            merged |= {attr: image[attr], fence: image[fence]} if name not in without else {}
+            ownership_token = OWNERSHIP_PREFIX + attr[2:]
+            merged |= {attr: image[attr], ownership_token: image[ownership_token]} if name not in without else {}
     return merged
 
 
@@ -52,8 +52,8 @@ def move_slots(level: BucketLimits, sibling: BucketLimits, image: Image) -> Move
         born |= {SLOTS: 1, tn: 0, attribute(name, "tc"): 0, attribute(name, "pk"): 0}
     for _, number, attr in slot_attributes(image) if SLOTS in image else ():
         if in_shard(number, sibling.shard, 2 * level.shard_count):
-            fence_attr = FENCE_PREFIX + attr[2:]
-            guards.append((fence_attr, "=", image[fence_attr]))
-            remove += [attr, fence_attr]
-            born |= {attr: image[attr], fence_attr: image[fence_attr]}
+            ownership_attr = OWNERSHIP_PREFIX + attr[2:]
+            guards.append((ownership_attr, "=", image[ownership_attr]))
+            remove += [attr, ownership_attr]
+            born |= {attr: image[attr], ownership_attr: image[ownership_attr]}
     return MovedSlots(tuple(guards), tuple(remove), born)

@@ -12,7 +12,7 @@ from ..core.slots import SlotLimit
 from .algebra import Image, Key
 from .keys import parse_bucket_pk
 from .level import SHARDS, attribute
-from .slot_table import FENCE_PREFIX, SlotTable, parse_fence
+from .slot_table import OWNERSHIP_PREFIX, SlotTable, parse_ownership_token
 from .slots import concurrency_limits, find_taken
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def taken_states(images: Iterable[Image], name: str, now_ms: int) -> tuple[SlotS
     found = []
     for image in images:
         for number, until_ms in find_taken(image, now_ms).get(name, {}).items():
-            since_ms, order, holder = parse_fence(image[f"{FENCE_PREFIX}{name}_{number}"])
+            since_ms, order, holder = parse_ownership_token(image[f"{OWNERSHIP_PREFIX}{name}_{number}"])
             found.append((since_ms, order, number, SlotState(number, since_ms, until_ms, holder or None)))
     return tuple(slot for *_, slot in sorted(found, key=lambda each: each[:3]))
 

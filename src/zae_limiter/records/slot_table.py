@@ -13,33 +13,33 @@ from ..core.slots import NO_SLOTS, Slots
 from .algebra import Image
 
 SLOTS = "sl"
-UNTIL_PREFIX, FENCE_PREFIX = "s_", "f_"
-ROWS = (UNTIL_PREFIX, FENCE_PREFIX)
+UNTIL_PREFIX, OWNERSHIP_PREFIX = "s_", "f_"
+ROWS = (UNTIL_PREFIX, OWNERSHIP_PREFIX)
 """What the attributes of slots begin with."""
 _FAR = 2**62
 
 
-def parse_fence(fence: str) -> tuple[int, int, str]:
+def parse_ownership_token(ownership_token: str) -> tuple[int, int, str]:
     """Return since when a slot is held, its place among those of this millisecond, and the name of its holder.
 
-    Raise ValueError if it is not a fence.
+    Raise ValueError if it is not a ownership_token.
     """
-    since, _, rest = fence.partition(".")
+    since, _, rest = ownership_token.partition(".")
     random, _, holder = rest.partition(".")
     order, known, _ = random.partition("-")
     return int(since, 16), int(order, 16) if known else 0, holder
 
 
 @lru_cache(maxsize=2**12)
-def find_ttl(fence: str) -> int | None:
+def find_ttl(ownership_token: str) -> int | None:
     """Return the time to live of a slot in ms, and of one of an earlier version, which does not say, more than any has.
 
-    None if it is not a fence.
+    None if it is not a ownership_token.
     """
     try:
-        if parse_fence(fence)[0] < 0:
+        if parse_ownership_token(ownership_token)[0] < 0:
             return None
-        _, known, ttl = fence.partition(".")[2].partition(".")[0].rpartition("-")
+        _, known, ttl = ownership_token.partition(".")[2].partition(".")[0].rpartition("-")
         return int(ttl, 16) if known else _FAR
     except ValueError:
         return None
@@ -83,24 +83,24 @@ class SlotTable:
         if image is None or SLOTS not in image:
             return NO_TABLE
         limits: dict[str, dict[int, int]] = {}
-        attrs, wrong, fenceless, ahead_ms = [], [], [], -_FAR
+        attrs, wrong, unowned, ahead_ms = [], [], [], -_FAR
         for attr, value in image.items():
             if attr.startswith(UNTIL_PREFIX):
                 limit_name, number = parse_attribute(attr)
-                fence = image.get(fence_attr := FENCE_PREFIX + attr[2:])
-                if fence_attr not in image:
-                    fenceless.append(f"{fence_attr}=None")
+                ownership_token = image.get(ownership_attr := OWNERSHIP_PREFIX + attr[2:])
+                if ownership_attr not in image:
+                    unowned.append(f"{ownership_attr}=None")
                 if type(value) is not int or not 0 <= value < _FAR or number < 0:
                     wrong.append(f"{attr}={value!r}")
                 else:
                     limits.setdefault(limit_name, {})[number] = value
-                    ahead_ms = max(ahead_ms, value - 2 * (find_ttl(str(fence)) or 0))
-            elif not attr.startswith(FENCE_PREFIX):
+                    ahead_ms = max(ahead_ms, value - 2 * (find_ttl(str(ownership_token)) or 0))
+            elif not attr.startswith(OWNERSHIP_PREFIX):
                 attrs.append(attr)
             elif not isinstance(value, str) or find_ttl(value) is None:
                 wrong.append(f"{attr}={value!r}")
         table = cls({name: Slots(untils) for name, untils in limits.items()}, ahead_ms)
-        table.attrs, table.wrong = tuple(attrs), (*wrong, *fenceless)
+        table.attrs, table.wrong = tuple(attrs), (*wrong, *unowned)
         return table
 
     def follow(self, image: Image, attrs: Iterable[str]) -> SlotTable:
@@ -115,7 +115,7 @@ class SlotTable:
                 gone.append(number)
             else:
                 put[number] = until_ms
-                ahead_ms = max(ahead_ms, until_ms - 2 * (find_ttl(image[FENCE_PREFIX + attr[2:]]) or 0))
+                ahead_ms = max(ahead_ms, until_ms - 2 * (find_ttl(image[OWNERSHIP_PREFIX + attr[2:]]) or 0))
         if not changes:
             return self
         limits = {name: self.of(name).change(put, gone) for name, (put, gone) in changes.items()}
@@ -130,7 +130,7 @@ class SlotTable:
         found: dict[str, int] = {}
         if now_ms < self.ahead_ms:
             for _, _, attr in slot_attributes(image):
-                ttl_ms = find_ttl(image[FENCE_PREFIX + attr[2:]]) or _FAR
+                ttl_ms = find_ttl(image[OWNERSHIP_PREFIX + attr[2:]]) or _FAR
                 if image[attr] > now_ms + 2 * ttl_ms:
                     found[attr] = now_ms + ttl_ms
         return found

@@ -7,15 +7,15 @@
     b_{limit}_ov          how many were taken beyond a soft limit, in thousandths; missing: none
     b_{limit}_pk          the most that were in flight in the open hour (`note_peaks`); 0 where the bucket has no ledger
     s_{limit}_{number}    the instant until which the slot is taken, ms; missing: it is free
-    f_{limit}_{number}    its fence: since when it is held, its place among those of this millisecond, a random number,
-                          its time to live and, if given, the holder's name
+    f_{limit}_{number}    its ownership token: since when it is held, its place among those of this millisecond, a
+                          random number, its time to live and, if given, the holder's name
 
-Taking a slot is guarded by its being free, so that takers of different slots do not collide. Renewing and releasing it
-are guarded by the fence, so that a holder that lost its slot cannot touch what its successor has, and by the instant
-until which it is taken, so that a release that meets a renewal does not count the same time again. Only the holder
-changes these: what is renewed or released at the same moment commutes with all that others do. There is one exception:
-a slot that is taken for more than two times to live was taken before the clock was set back, and others shorten it to
-one (`shorten_slots`). A holder that lives renews it before that is over.
+Taking a slot is guarded by its being free, so that requests of different slots do not collide. Renewing and releasing
+it are guarded by the ownership token, so that a holder that lost its slot cannot touch what its successor has, and by
+the instant until which it is taken, so that a release that meets a renewal does not count the same time again. Only the
+holder changes these: what is renewed or released at the same moment commutes with all that others do. There is one
+exception: a slot that is taken for more than two times to live was taken before the clock was set back, and others
+shorten it to one (`shorten_slots`). A holder that lives renews it before that is over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..core.production import MILLI
 from ..core.slots import SlotLimit, SlotOwner, in_shard
 from .algebra import Guards, Image
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, BucketLimits, attribute
-from .slot_table import FENCE_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, slot_attributes
+from .slot_table import OWNERSHIP_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, slot_attributes
 
 _TOKEN_FIELDS = ("tk", "ra", "rp", "ua", "ca", "ws", "al")
 _SLOT_FIELDS = ("tl", "tn", "pk", "pt")
@@ -68,12 +68,11 @@ class PreferredSlots(NamedTuple):
 NO_PREFERENCE = PreferredSlots()
 
 
-class Taker(NamedTuple):
+class SlotRequest(NamedTuple):
     """One of those who are served by a write: what it costs, and the name that it gives itself.
 
-    ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other taker has,
-    ``order`` a number that is greater than those of all earlier takers of this host, ``preferred`` says which slots it
-    takes before others.
+    ``chance`` is a random number that chooses among free slots, ``salt`` a random text that no other request has,
+    ``order`` is greater than that of all earlier requests of this host, ``preferred`` are the slots it takes first.
     """
 
     cost: Mapping[str, int]
@@ -88,26 +87,27 @@ class Taker(NamedTuple):
         place = None if self.preferred is NO_PREFERENCE else self.preferred.choose(limit_name, free, now_ms)
         return free.pop(self.chance % len(free) if place is None else place)
 
-    def fence(self, now_ms: int, ttl_ms: int) -> str:
-        """Return the fence of what it takes at ``now_ms``."""
-        fence = f"{now_ms:x}.{self.order:x}-{self.salt}-{ttl_ms:x}"
-        return f"{fence}.{self.holder}" if self.holder else fence
+    def ownership_token(self, now_ms: int, ttl_ms: int) -> str:
+        """Return the ownership token of what it takes at ``now_ms``."""
+        ownership_token = f"{now_ms:x}.{self.order:x}-{self.salt}-{ttl_ms:x}"
+        return f"{ownership_token}.{self.holder}" if self.holder else ownership_token
 
 
 @dataclass(slots=True, eq=False)
 class TakenSlot:
     """A slot that was taken for a lease.
 
-    ``until_attr`` and ``fence_attr`` are the attributes of its instant and its fence. ``counted_ms`` is the instant up
-    to which its time is in the usage, ``in_flight`` how many slots of its limit were taken in its bucket right after it
-    was. ``ended`` says that it is not held any more, ``lost`` that this was not by the wish of its holder.
+    ``until_attr`` and ``ownership_attr`` are the attributes of its instant and its token. ``counted_ms`` is the
+    instant up to which its time is in the usage, ``in_flight`` how many slots of its limit were taken in its bucket
+    right after it was. ``ended`` says that it is not held any more, ``lost`` that this was not by the wish of its
+    holder.
     """
 
     limit_name: str
     number: int
     until_attr: str
-    fence_attr: str
-    fence: str
+    ownership_attr: str
+    ownership_token: str
     since_ms: int
     until_ms: int
     ttl_ms: int
@@ -143,7 +143,7 @@ class TakenSlot:
 
     def is_ours(self, image: Image) -> bool:
         """Return whether a bucket still has it as this lease took it."""
-        return bool(image.get(self.fence_attr) == self.fence and self.until_attr in image)
+        return bool(image.get(self.ownership_attr) == self.ownership_token and self.until_attr in image)
 
 
 def find_taken(image: Image | None, now_ms: int) -> dict[str, dict[int, int]]:
@@ -200,22 +200,22 @@ def drop_other_kind(level: BucketLimits, image: Image) -> tuple[str, ...]:
     return tuple([attr for attr in found if attr in image])
 
 
-def free_slots(image: Image, names: Collection[str], fences: Collection[str] | None = None) -> FreedSlots:
+def free_slots(image: Image, names: Collection[str], ownership_tokens: Collection[str] | None = None) -> FreedSlots:
     """Return what frees slots of some limits, whoever holds them: `MOST_FREED` at most.
 
-    Guarded by nobody else having taken them meanwhile. ``fences`` are those of the slots that may be freed; None for
-    all.
+    Guarded by nobody else having taken them meanwhile. ``ownership_tokens`` are those of the slots that may be
+    freed; None for all.
     """
     found = [attr for name, _, attr in slot_attributes(image) if name in names]
-    pairs = [(attr, FENCE_PREFIX + attr[2:]) for attr in found]
-    held = [pair for pair in pairs if fences is None or image[pair[1]] in fences]
-    guards = tuple([(fence, "=", image[fence]) for _, fence in held[:MOST_FREED]])
-    rest = tuple([image[fence] for _, fence in held[MOST_FREED:]])
+    pairs = [(attr, OWNERSHIP_PREFIX + attr[2:]) for attr in found]
+    held = [pair for pair in pairs if ownership_tokens is None or image[pair[1]] in ownership_tokens]
+    guards = tuple([(ownership_token, "=", image[ownership_token]) for _, ownership_token in held[:MOST_FREED]])
+    rest = tuple([image[ownership_token] for _, ownership_token in held[MOST_FREED:]])
     return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
 
 
 class FreedSlots(NamedTuple):
-    """What a write does to free slots; ``rest`` are the fences of those that further writes have to free."""
+    """What a write does to free slots; ``rest`` are the ownership tokens of those that further writes have to free."""
 
     guards: Guards
     remove: tuple[str, ...]
@@ -223,16 +223,21 @@ class FreedSlots(NamedTuple):
 
 
 def take_slots(
-    level: BucketLimits, image: Image | None, table: SlotTable, change: Change, takers: Sequence[Taker], now_ms: int
+    level: BucketLimits,
+    image: Image | None,
+    table: SlotTable,
+    change: Change,
+    requests: Sequence[SlotRequest],
+    now_ms: int,
 ) -> bool:
-    """Let a change of a bucket last seen as ``image`` also take slots for ``takers``. Return False if too few.
+    """Let a change of a bucket last seen as ``image`` also take slots for ``requests``. Return False if too few.
 
     Where a limit was lowered, slots above it that have expired are taken away: a holder that renews one of them too
     late has lost it, as it was counted as free. A request that has to leave slots for others is guarded by nobody
     having taken one since.
     """
     for name, limit in level.slot_limits_of(image).items():
-        wanted = [(taker, need // MILLI) for taker in takers if (need := taker.cost.get(name, 0))]
+        wanted = [(request, need // MILLI) for request in requests if (need := request.cost.get(name, 0))]
         if not wanted:
             continue
         held, total, taken = table.of(name), sum([count for _, count in wanted]), attribute(name, "tn")
@@ -243,18 +248,18 @@ def take_slots(
         if beyond > 0:
             free += held.find_beyond(limit, now_ms)
             change.add[attribute(name, "ov")] = beyond * MILLI
-        for taker, count in wanted:
-            fence = taker.fence(now_ms, limit.ttl_ms)
+        for request, count in wanted:
+            ownership_token = request.ownership_token(now_ms, limit.ttl_ms)
             for _ in range(min(count, len(free))):
-                number = taker.choose(name, free, now_ms)
+                number = request.choose(name, free, now_ms)
                 until_attr = f"{UNTIL_PREFIX}{name}_{number}"
                 change.guards.append((until_attr, MISSING_OR_AT_MOST, now_ms))
                 change.put[until_attr] = now_ms + limit.ttl_ms
-                change.put[f"{FENCE_PREFIX}{name}_{number}"] = fence
+                change.put[f"{OWNERSHIP_PREFIX}{name}_{number}"] = ownership_token
         change.add[taken] = total
         if image is not None and above:
             _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
-        if image is not None and limit.least and taken in image:
+        if image is not None and limit.floor and taken in image:
             change.equals[taken] = image[taken]
     if change.remove:
         change.remove = [attr for attr in change.remove if attr not in change.put]
@@ -266,16 +271,16 @@ def note_taken(
     image: Image,
     table: SlotTable,
     change: Change,
-    takers: Sequence[Taker],
+    requests: Sequence[SlotRequest],
     now_ms: int,
     changes: int,
 ) -> bool:
-    """Let a change that takes tokens also take slots for the ``takers``. Return False if there are too few.
+    """Let a change that takes tokens also take slots for the ``requests``. Return False if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
     takes_tokens = bool(change.add)
-    if not take_slots(level, image, table, change, takers, now_ms):
+    if not take_slots(level, image, table, change, requests, now_ms):
         return False
     if not takes_tokens and change.add:
         change.put[NEWEST] = max(now_ms, image[NEWEST])
@@ -307,14 +312,14 @@ def note_peaks(image: Image, table: SlotTable, change: Change, slots: Sequence[T
 def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot, ...]:
     """Return the slots that a write to the bucket of a level takes, in the order of those it serves."""
     found = []
-    for attr, fence in put.items():
-        if attr.startswith(FENCE_PREFIX):
+    for attr, ownership_token in put.items():
+        if attr.startswith(OWNERSHIP_PREFIX):
             name, _, number = attr[2:].rpartition("_")
             limit, until_attr = level.slot_limits[name], UNTIL_PREFIX + attr[2:]
-            since_ms = int(fence.partition(".")[0], 16)
+            since_ms = int(ownership_token.partition(".")[0], 16)
             times = (since_ms, put[until_attr], limit.ttl_ms, limit.max_hold_ms, since_ms)
             owner = SlotOwner(level.entity_id, level.resource, name)
-            found.append(TakenSlot(name, int(number), until_attr, attr, fence, *times, owner))
+            found.append(TakenSlot(name, int(number), until_attr, attr, ownership_token, *times, owner))
     return tuple(found)
 
 
@@ -329,8 +334,8 @@ def release_slots(
     counted = False
     for slot in slots:
         until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
-        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
-        change.remove += slot.until_attr, slot.fence_attr
+        change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
+        change.remove += slot.until_attr, slot.ownership_attr
         if counts:
             counted = _count_time(image, slot, until_ms, now_ms, change) or counted
     note_peaks(image, table, change, slots, now_ms)
@@ -356,7 +361,7 @@ def renew_slots(image: Image, table: SlotTable, change: Change, slots: Sequence[
     """Let a change hold slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
     for slot in slots:
         until_ms = image[slot.until_attr]
-        change.guards += (slot.fence_attr, "=", slot.fence), (slot.until_attr, "=", until_ms)
+        change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
         change.put[slot.until_attr] = slot.renewed_until(now_ms)
         _count_time(image, slot, until_ms, now_ms, change)
     note_peaks(image, table, change, slots, now_ms)
@@ -390,4 +395,4 @@ def _drop_slots(image: Image, change: Change, attrs: Sequence[str]) -> None:
     """Let a change take away slots as they are seen in ``image``, by the attributes of their instants."""
     for attr in attrs[:MOST_FREED]:
         change.equals[attr] = image[attr]
-        change.remove += [each for each in (attr, FENCE_PREFIX + attr[2:]) if each in image]
+        change.remove += [each for each in (attr, OWNERSHIP_PREFIX + attr[2:]) if each in image]

@@ -22,7 +22,7 @@ def watch(level: BucketLimits, image: Image | None, change: Change, now_ms: int)
     for limit in level.limits:
         drawn = change.drawn.get(limit.name)
         mine = None if drawn is None else limits[limit.name]
-        if drawn is None or mine is None or mine.marks is None:
+        if drawn is None or mine is None or mine.alert_levels is None:
             continue
         if mine.at.window in change.put:  # its window begins with this change
             mine = mine.begin(change.put[mine.at.window])
@@ -39,11 +39,11 @@ def find_quiet_bounds(level: BucketLimits, image: Image, now_ms: int) -> dict[st
     """Return how much a charge has to leave of each limit with thresholds to cross none of them."""
     bounds = {}
     for name, limit in level.token_limits_of(image).items():
-        if limit.marks is not None:
+        if limit.alert_levels is not None:
             calendar, announced = limit.rule.calendar, 0
             if calendar is not None:
-                announced = limit.marks.count_announced(image[limit.at.announced], calendar.identify(now_ms))
-            bounds[name] = limit.marks.band(announced)[0]
+                announced = limit.alert_levels.count_announced(image[limit.at.announced], calendar.identify(now_ms))
+            bounds[name] = limit.alert_levels.band(announced)[0]
     return bounds
 
 
@@ -52,7 +52,7 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
 
     A draw among others expects that these have taken all that its bounds allow.
     """
-    assert limit.marks is not None  # it is watched
+    assert limit.alert_levels is not None  # it is watched
     attr, (tokens, since, ceiling, since_after), calendar = limit.at.tokens, drawn, limit.rule.calendar
     if attr in change.put:
         after: int = change.put[attr] + since_after
@@ -61,9 +61,9 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
         tokens, moved = max(low, min(high, tokens)), since_after + change.add.get(attr, 0)  # credits may give all of it
         after = tokens + moved
     if calendar is None:
-        crossing = cross_rate(limit.marks, min(ceiling, tokens + since), after)
+        crossing = cross_rate(limit.alert_levels, min(ceiling, tokens + since), after)
     else:
-        crossing = cross_quota(limit.marks, after, state, calendar.identify(now_ms))
+        crossing = cross_quota(limit.alert_levels, after, state, calendar.identify(now_ms))
     if attr not in change.put:
         change.bound(attr, crossing.before[0] - since, crossing.before[1] - since)
         change.bound(attr, crossing.after[0] - moved, crossing.after[1] - moved)
@@ -73,10 +73,10 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
 def _describe(
     level: BucketLimits, limit: Limit, mine: TokenLimit, crossing: Crossing, after: int, now_ms: int
 ) -> list[Alert]:
-    assert mine.marks is not None  # it is watched
+    assert mine.alert_levels is not None  # it is watched
     used = (mine.rule.capacity - after) * limit.capacity // mine.rule.capacity
     whose = (level.entity_id, level.resource, limit.name)
     if mine.rule.calendar is not None:
         limit = limit.begin_window(mine.rule.calendar.phase_ms)
-    thresholds = [mine.marks.thresholds[place] / PARTS for place in crossing.crossed]
+    thresholds = [mine.alert_levels.thresholds[place] / PARTS for place in crossing.crossed]
     return [Alert(*whose, threshold, used, limit, now_ms) for threshold in thresholds]

@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import NamespaceNotFoundError, RateLimiterClosedError, VersionError
 from ..core.values import AuditAction, AuditEvent, Namespace
-from ..logs import AGGREGATOR_OUTDATED, tell
+from ..logs import AGGREGATOR_OUTDATED, log_event
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
 from ..records.instants import iso
@@ -285,7 +285,7 @@ def log_aggregator_warning(deployed: Deployed) -> None:
     warning = version.aggregator_warning(deployed, __version__)
     if warning is not None:
         versions = {"zae_aggregator_version": deployed.aggregator, "zae_client_version": __version__}
-        tell(AGGREGATOR_OUTDATED, "%s", warning, **versions)
+        log_event(AGGREGATOR_OUTDATED, "%s", warning, **versions)
 
 
 class LimiterBackend(Backend):

@@ -9,7 +9,7 @@ from ..core.errors import ZAELimiterError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.sharing import share_no_name
-from ..logs import CONFIG_INEFFECTIVE, tell
+from ..logs import CONFIG_INEFFECTIVE, log_event
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from ..records.config import Config
@@ -22,7 +22,7 @@ _MOST_CHILDREN = 5
 
 def warn_ineffective(backend: Backend, message: str, *args: object) -> None:
     """Log a setting that has no effect."""
-    tell(CONFIG_INEFFECTIVE, message, *args, **backend.log_fields())
+    log_event(CONFIG_INEFFECTIVE, message, *args, **backend.log_fields())
 
 
 def warn_of_soft_floors(backend: Backend, limits: Sequence[Limit]) -> None:

@@ -13,7 +13,7 @@ from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
 from ..core.urls import show_url
 from ..core.validation import flag
-from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, tell
+from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, log_event
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
 from ..records.version import Deployed
@@ -203,7 +203,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
         except InfrastructureNotFoundError:
             name, region = self.stack_name, self.region
             message = "stack %r does not exist in %s: deploying it"
-            tell(STACK_DEPLOYING, message, name, region, zae_stack=name, zae_region=region)
+            log_event(STACK_DEPLOYING, message, name, region, zae_stack=name, zae_region=region)
             await self._deploy_stack(stack_options)
             return False
         if auto_update and version.is_aggregator_older(deployed, __version__):
@@ -235,6 +235,6 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
             stamp = Write(version.KEY, (PRESENT,), {"lambda_version": __version__})
             await backend.commit([stamp], await self._deadline())
         except InfrastructureError as error:
-            tell(AGGREGATOR_NOT_RENEWED, "the aggregator was not renewed: %s", error, **fields)
+            log_event(AGGREGATOR_NOT_RENEWED, "the aggregator was not renewed: %s", error, **fields)
         else:
-            tell(AGGREGATOR_RENEWED, "the aggregator was renewed to version %s", __version__, **fields)
+            log_event(AGGREGATOR_RENEWED, "the aggregator was renewed to version %s", __version__, **fields)

@@ -15,7 +15,7 @@ from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateL
 from ..core.limit import MAX_AMOUNT, seconds, whole
 from ..core.urls import show_url
 from ..core.values import BackendCapabilities, OnUnavailable
-from ..logs import CLOCK_SKEWED, tell
+from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.port import Metered, Provisioned, Store
@@ -355,7 +355,7 @@ def _measure_skew(store: Store, clock: Clock | None) -> int:
     if abs(skew) >= _SKEW_WORTH_TELLING_MS:
         message = "clock of this process is %+d ms off the clock of the %s store; decisions follow the store"
         name = store.capabilities.name
-        tell(CLOCK_SKEWED, message, skew, name, zae_backend=name, zae_skew_ms=skew)
+        log_event(CLOCK_SKEWED, message, skew, name, zae_backend=name, zae_skew_ms=skew)
     return skew
 
 

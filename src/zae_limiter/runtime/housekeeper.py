@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..forks import after_fork
-from ..logs import CHORE_FAILED, tell
+from ..logs import CHORE_FAILED, log_event
 
 Chore: TypeAlias = Callable[[], float | None]
 """Something to do now. Returns the seconds after which it is due again; None for never."""
@@ -78,7 +78,7 @@ class Housekeeper:
             seconds = chore()
         except Exception as error:  # nobody else would hear of it
             message = "background work failed, and is tried again: %r"
-            tell(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
+            log_event(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
             seconds = _PAUSE_SECONDS
         with self._condition:
             self._doing.pop(chore, None)

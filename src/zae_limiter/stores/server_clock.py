@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple
 
 from ..clock import Clock
-from ..logs import CLOCK_SKEWED, tell
+from ..logs import CLOCK_SKEWED, log_event
 
 SKEW_MS = 1000
 """From here on a host's clock counts as wrong."""
@@ -103,7 +103,9 @@ class ServerClock:
             self._warned = True
             skew_ms, whose = self.skew_ms, f"{self._service}'s"
             message = "The clock of this host is %+.1f s off %s; decisions follow %s."
-            tell(CLOCK_SKEWED, message, skew_ms / 1000, whose, whose, zae_backend=self._backend, zae_skew_ms=skew_ms)
+            log_event(
+                CLOCK_SKEWED, message, skew_ms / 1000, whose, whose, zae_backend=self._backend, zae_skew_ms=skew_ms
+            )
 
 
 def _estimate(interval: Interval) -> int:

@@ -32,7 +32,7 @@ from ..core.errors import (
 )
 from ..core.values import BackendCapabilities
 from ..forks import before_fork, protect
-from ..logs import STORE_REPLACED, tell
+from ..logs import STORE_REPLACED, log_event
 from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, apply_write, holds, is_live
 from ..records.usage import USAGE_RETENTION_DAYS
 from .ranges import INDEXES, cursor_of, index_entry
@@ -219,7 +219,7 @@ class SqliteStore:
         for forget in filter(None, [watcher() for watcher in self._watchers]):
             forget()
         reason = "it was deleted or replaced while it was open; the next call opens what is there, or makes a new one"
-        tell(STORE_REPLACED, "SQLite file %r: %s", self.path, reason, zae_backend=self.capabilities.name)
+        log_event(STORE_REPLACED, "SQLite file %r: %s", self.path, reason, zae_backend=self.capabilities.name)
         return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")
 
     def _limit_waiting(self, db: sqlite3.Connection, deadline: float) -> None:

@@ -105,7 +105,7 @@ class FaultyStore:
 
     async def _call(self, verb: str, act: Callable[[], Awaitable[T]], timeout: float | None) -> T:
         self.calls[verb] += 1
-        await self._give_way()
+        await self._yield_thread()
         planned: Planned | None = None
         if self._planned and self._planned[0].verb in (None, verb):
             planned = self._planned.popleft()
@@ -114,7 +114,7 @@ class FaultyStore:
         if planned is not None and planned.fault is Fault.DELAY:
             await self._delay(verb, planned.seconds, timeout)
         result = await act()
-        await self._give_way()
+        await self._yield_thread()
         if planned is not None and planned.fault is Fault.DROP_ANSWER:
             await self._delay(verb, float("inf"), timeout if timeout is not None else 1.0)
         if planned is not None and planned.fault is Fault.FAIL_AFTER:
@@ -140,7 +140,7 @@ class FaultyStore:
 
             time.sleep(seconds)  # noqa: ASYNC251  # in blocking mode the thread is what waits
 
-    async def _give_way(self) -> None:
+    async def _yield_thread(self) -> None:
         if self._suspend:
             import asyncio
 

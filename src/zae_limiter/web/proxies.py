@@ -22,7 +22,7 @@ from typing import TypeAlias
 from ..core.addresses import Address, parse
 from ..core.errors import ValidationError
 from ..core.limit import as_int
-from ..logs import WEB_HEADER_IGNORED, tell
+from ..logs import WEB_HEADER_IGNORED, log_event
 from .header_names import Mixing
 
 Lines: TypeAlias = Callable[[str], list[str]]
@@ -179,7 +179,7 @@ class _OneWarning:
             self.due.pop()
         except IndexError:
             return
-        tell(WEB_HEADER_IGNORED, message, header, peer, *more, zae_header=header, zae_peer=peer)
+        log_event(WEB_HEADER_IGNORED, message, header, peer, *more, zae_header=header, zae_peer=peer)
 
 
 class _IgnoredHeaders(_OneWarning):

@@ -17,7 +17,7 @@ from ..core.errors import (
     ZAELimiterError,
 )
 from ..limiter.lease_core import LeaseCore
-from ..logs import WEB_SETTLEMENT_FAILED, tell
+from ..logs import WEB_SETTLEMENT_FAILED, log_event
 from .keys import SeveralKeysError
 from .paths import PathTooLong
 from .request import Request
@@ -208,7 +208,7 @@ async def _finish_all(leases: Iterable[AnyLease], step: Callable[[AnyLease], Pen
         try:
             await finish(step(lease))
         except ZAELimiterError as error:
-            tell(WEB_SETTLEMENT_FAILED, message, error, **lease.log_fields(error))
+            log_event(WEB_SETTLEMENT_FAILED, message, error, **lease.log_fields(error))
         except BaseException as cancelled:  # raised when this step was taken; the others are, too
             interrupted = cancelled
     if interrupted is not None:

@@ -12,7 +12,7 @@ from zae_limiter.limiter import planning
 from zae_limiter.limiter.chain import BucketShard
 from zae_limiter.limiter.draw_plan import renew_expiry
 from zae_limiter.records import charging, migration
-from zae_limiter.records.slots import Taker
+from zae_limiter.records.slots import SlotRequest
 
 from .levels import NewerConfig, Planned, chain_of, last_seen, level_of, limits_in, owned
 
@@ -37,8 +37,8 @@ def _chosen(serial: int) -> Iterator[None]:
             raise NewerConfig from None
 
 
-def _takers(askers: Sequence[Asker]) -> tuple[Taker, ...]:
-    return tuple([Taker(*asker[:4], order=asker.order) for asker in askers])
+def _takers(askers: Sequence[Asker]) -> tuple[SlotRequest, ...]:
+    return tuple([SlotRequest(*asker[:4], order=asker.order) for asker in askers])
 
 
 def _contention(crowd: Crowd) -> charging.Contention:
@@ -89,9 +89,12 @@ def plan(
 ) -> Planned | None:
     """Return what takes a cost from one record, making or moving it if need be; None if it has too little."""
     level = level_of(spot, now_ms)
-    shard, takers = BucketShard(level, last_seen(image, now_ms, crowd)), _takers(askers) if level.slot_limits else ()
+    shard, requests = (
+        BucketShard(level, last_seen(image, now_ms, crowd)),
+        _takers(askers) if level.slot_limits else (),
+    )
     with _chosen(serial):
-        part = planning.plan_part(shard, image, cost, now_ms, _contention(crowd), len(askers), spends_credits, takers)
+        part = planning.plan_part(shard, image, cost, now_ms, _contention(crowd), len(askers), spends_credits, requests)
     return Planned.of(part) if isinstance(part, planning.ShardCharge) else None
 
 

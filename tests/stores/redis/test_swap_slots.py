@@ -33,23 +33,25 @@ LIMITS = [Limit.concurrent("slots", 100, ttl=600)]
 EMPTY = {"rf": 1, "sl": 1, "b_slots_cp": 100_000, "b_slots_tn": 0, "b_slots_tc": 0, "name": "ä"}
 
 
-def take(image: Image, *numbers: int, fence: str = "1.a") -> Write:
+def take(image: Image, *numbers: int, ownership_token: str = "1.a") -> Write:
     """A write that takes slots."""
-    put = {attr: value for n in numbers for attr, value in ((f"s_slots_{n}", NOW + 500), (f"f_slots_{n}", fence))}
+    put = {
+        attr: value for n in numbers for attr, value in ((f"s_slots_{n}", NOW + 500), (f"f_slots_{n}", ownership_token))
+    }
     guards = tuple(Guard(f"s_slots_{n}", MISSING_OR_AT_MOST, NOW) for n in numbers)
     return Write(KEY, guards, put, {"b_slots_tn": len(numbers)}, seen=image)
 
 
-def release(image: Image, *numbers: int, fence: str = "1.a") -> Write:
+def release(image: Image, *numbers: int, ownership_token: str = "1.a") -> Write:
     """A write that frees slots."""
     attrs = tuple(f"{prefix}_slots_{n}" for n in numbers for prefix in ("s", "f"))
-    guards = tuple(Guard(f"f_slots_{n}", "=", fence) for n in numbers)
+    guards = tuple(Guard(f"f_slots_{n}", "=", ownership_token) for n in numbers)
     return Write(KEY, guards, add={"b_slots_tc": 7}, remove=attrs, seen=image)
 
 
-def renew(image: Image, *numbers: int, until: int = NOW + 900, fence: str = "1.a") -> Write:
+def renew(image: Image, *numbers: int, until: int = NOW + 900, ownership_token: str = "1.a") -> Write:
     """A write that holds slots for longer."""
-    guards = tuple(Guard(f"f_slots_{n}", "=", fence) for n in numbers)
+    guards = tuple(Guard(f"f_slots_{n}", "=", ownership_token) for n in numbers)
     return Write(KEY, guards, {f"s_slots_{n}": until for n in numbers}, {"b_slots_tc": 9}, seen=image)
 
 
@@ -236,16 +238,16 @@ def test_clients_that_swap_the_same_bucket_do_what_the_algebra_says(
         assert run(clients[0].read([KEY])) == [there]
 
 
-def plan(step: str, image: Image, numbers: list[int], fence: str) -> Write:
+def plan(step: str, image: Image, numbers: list[int], ownership_token: str) -> Write:
     """A write of a client that has seen ``image``."""
     if step == "take":
-        return take(image, *numbers, fence=fence)
+        return take(image, *numbers, ownership_token=ownership_token)
     if step in ("release", "renew"):
-        fence = image.get(f"f_slots_{numbers[0]}", "none")
-        return (release if step == "release" else renew)(image, *numbers, fence=fence)
+        ownership_token = image.get(f"f_slots_{numbers[0]}", "none")
+        return (release if step == "release" else renew)(image, *numbers, ownership_token=ownership_token)
     if step == "free":
         return Write(KEY, remove=tuple(f"{kind}_slots_{numbers[0]}" for kind in ("s", "f")), seen=image)
-    return Write(KEY, put={"name": fence, f"later{numbers[0]}": 1} if step == "put" else {}, seen=image)
+    return Write(KEY, put={"name": ownership_token, f"later{numbers[0]}": 1} if step == "put" else {}, seen=image)
 
 
 def shown(outcome: Committed | Conflict) -> Image:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.advance import UnusedAdvance
 from ...core.production import MILLI
 from ...forks import protect
-from ...logs import SETTLEMENT_LOST, tell
+from ...logs import SETTLEMENT_LOST, log_event
 from ...records import charging
 from ...records.algebra import Image, Write, apply_write, compose
 from ...records.level import CHANGES, HOUR_END, MADE, BucketLimits
@@ -60,7 +60,7 @@ class Books:
         tokens = {name: amount // MILLI for name, amount in delta.items() if amount}
         whose = {"zae_entity_id": level.entity_id, "zae_resource": level.resource, "zae_tokens": tokens}
         message = "what was gathered of a bucket could not be written: %s"
-        tell(SETTLEMENT_LOST, message, tokens, **self._backend.log_fields(), **whose)
+        log_event(SETTLEMENT_LOST, message, tokens, **self._backend.log_fields(), **whose)
 
 
 @dataclass(slots=True, eq=False)

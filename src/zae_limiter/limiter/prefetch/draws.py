@@ -184,9 +184,9 @@ def _choose_charges(
     now_ms: int,
 ) -> list[PendingCharge[Grant]]:
     """Return the charges that can be served, in order: from what is ``ready`` and from the bucket."""
-    names, least = level.token_limits.keys(), level.least(image)
+    names, floor = level.token_limits.keys(), level.floor(image)
     balances = records.reading([(level, image)], now_ms).balances
-    spare = {name: shard.without_credits().level(now_ms) - least[name] for name, (shard,) in balances.items()}
+    spare = {name: shard.without_credits().level(now_ms) - floor[name] for name, (shard,) in balances.items()}
     held = {name: ready.get(name, 0) + max(0, amount) for name, amount in spare.items()}
     most = {limit.name: limit.capacity * MILLI for limit in level.limits}
     chosen = []

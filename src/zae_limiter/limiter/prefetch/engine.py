@@ -96,7 +96,7 @@ class PrefetchingEngine(Engine):
         turn: Turn | None = None,
     ) -> Grant:
         """Take ``cost`` as `Engine.take` does, from what is held as far as possible and ``options`` allow it."""
-        if chain.joined:
+        if chain.multi_resource:
             return await super().take(chain, cost, now_ms, deadline, options, holder, turn)
         exact, counts = options is not None and (options.exact or options.atomic), True
         for _ in tries(chain.primary_shards[0].level.key.pk):

@@ -16,7 +16,7 @@ from ...core.errors import ZAELimiterError
 from ...core.production import FOR_EVER, MILLI
 from ...core.reports import PrefetchStats
 from ...forks import after_fork, protect
-from ...logs import RETURN_LOST, tell
+from ...logs import RETURN_LOST, log_event
 from ...repository.backend import Backend
 from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
@@ -182,7 +182,7 @@ class Prefetcher(Books):
             self._background.close()
         except Exception as error:  # there is no caller that could handle it
             message, kind = "tokens that were drawn in advance could not be returned: %s", type(error).__name__
-            tell(RETURN_LOST, message, error, **self._backend.log_fields(), zae_error_type=kind)
+            log_event(RETURN_LOST, message, error, **self._backend.log_fields(), zae_error_type=kind)
 
 
 @atexit.register

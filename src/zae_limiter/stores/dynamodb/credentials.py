@@ -25,7 +25,7 @@ from ...core.errors import (
     quote,
 )
 from ...forks import after_fork, protect
-from ...logs import CREDENTIALS_NOT_RENEWED, tell
+from ...logs import CREDENTIALS_NOT_RENEWED, log_event
 
 _SERVICE = "dynamodb"
 _FRESH_SECONDS = 60.0
@@ -174,7 +174,7 @@ class CredentialSource:
                     "The AWS credentials were not renewed; the old ones are still used: %s",
                     type(error).__name__,
                 )
-                tell(CREDENTIALS_NOT_RENEWED, message, error, zae_backend="dynamodb", zae_error_type=kind)
+                log_event(CREDENTIALS_NOT_RENEWED, message, error, zae_backend="dynamodb", zae_error_type=kind)
             run.set_exception(error)
         else:
             self._end(run)

@@ -220,7 +220,7 @@ def _open_numbers(attrs: tuple[str, ...]) -> tuple[frozenset[str], Callable[[Ima
 
 
 def _name_rows(write: Write) -> dict[str, None]:
-    """Return the rows that a write changes, or guards as they were seen, a slot's instant before its fence."""
+    """Return the rows that a write changes, or guards as they were seen, a slot's instant before its token."""
     guarded = [attr for attr, op, _ in write.guards if op == "="]
     return dict.fromkeys([attr for attr in (*write.put, *write.remove, *guarded) if attr.startswith(ROWS)])
 

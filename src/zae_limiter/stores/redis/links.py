@@ -17,7 +17,7 @@ import redis
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
 from ...core.errors import ConfigurationError
-from ...logs import EVICTION, tell
+from ...logs import EVICTION, log_event
 from ..outcomes import NotSent, Unknown
 from ..tls import check_files, find_wrong_setting, first_bytes, is_tls
 from .answers import Refusal
@@ -131,7 +131,7 @@ class LinkOpener:
             message = (
                 "Redis at %s evicts records when its memory is full (maxmemory-policy %s): limits start again full"
             )
-            tell(EVICTION, message, address, policy, zae_backend=self._backend, zae_policy=policy)
+            log_event(EVICTION, message, address, policy, zae_backend=self._backend, zae_policy=policy)
 
     async def _check_settings(self, error: BaseException, address: Address, deadline: float) -> None:
         """Raise `ConfigurationError` if a connection failed because of a setting."""

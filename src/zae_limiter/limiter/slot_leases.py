@@ -21,7 +21,7 @@ from ..core.errors import RateLimiterUnavailable
 from ..core.production import MILLI
 from ..core.slots import SlotOwner
 from ..forks import after_fork, protect
-from ..logs import CHORE_FAILED, SLOT_LOST, tell
+from ..logs import CHORE_FAILED, SLOT_LOST, log_event
 from ..observer import SlotLost
 from ..records import ledger, pressure
 from ..records.algebra import Committed, Image, Key
@@ -130,15 +130,15 @@ class HeldRecord:
 class Renewal:
     """A chore: renewing what is due of the leases of one event loop; without a ``scope``, of all leases."""
 
-    holdings: Holdings
+    slot_leases: SlotLeases
     scope: object = None
 
     def __call__(self) -> float | None:
         """Renew what is due. Return the seconds until more is; None if there is nothing any more."""
-        return self.holdings._renew_in_thread(self.scope)
+        return self.slot_leases._renew_in_thread(self.scope)
 
 
-class Holdings:
+class SlotLeases:
     """The slots that the leases of one limiter hold. Leases come and go in any thread, one thread renews."""
 
     def __init__(self, backend: Backend, background: BackgroundStore, observers: Observers) -> None:
@@ -266,7 +266,7 @@ class Holdings:
         """Have records tried again soon, and until their slots have expired."""
         if not isinstance(error, RateLimiterUnavailable):
             message = "slots could not be renewed, which is tried again: %r"
-            tell(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
+            log_event(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
         with self._lock:
             for record in records:
                 record.wait(self._backend.clock.now_ms(), _RETRIES)
@@ -386,6 +386,6 @@ class Holdings:
         for slot in slots:
             message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
             fields = {**self._backend.log_fields(), **holder.request.log_fields(), "zae_limit": slot.limit_name}
-            tell(SLOT_LOST, message, slot.limit_name, **fields)
-            self._observers.tell("on_slot_lost", SlotLost(*slot.owner))
+            log_event(SLOT_LOST, message, slot.limit_name, **fields)
+            self._observers.notify("on_slot_lost", SlotLost(*slot.owner))
             holder.tell_lost(self._observers.call_back)
