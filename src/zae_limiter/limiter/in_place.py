@@ -20,11 +20,11 @@ from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.bounded import BoundedMap
 from ..stores.port import UpdatesInPlace
-from .announcing import Announcer
 from .chain import BucketShard, ChargePath
 from .chains import ChargePaths, Name
 from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
 from .grant import NOTHING, GrantFields
+from .observers import Announcer
 from .options import AcquireOptions
 from .waiting import Lines
 
