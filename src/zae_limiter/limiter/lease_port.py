@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from .grant import Grant, GrantFields
 from .options import AcquireOptions, AcquireRequest
 from .slot_leases import SlotHolder

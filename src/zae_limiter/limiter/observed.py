@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.errors import RateLimitExceeded, ZAELimiterError
 from ..observer import Outcome, StoreCall
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from .charger import Charger
 from .grant import Grant, GrantFields, find_overdrawn
 from .lease_port import SettleNow, TakeNow

@@ -17,8 +17,7 @@ from ..records.fields import read_fields
 from ..stores.opaque import decode_cursor, encode_cursor
 from .backend import MAX_PAGE, Operations
 from .ineffective import warn_of_config, warn_of_names
-from .resolving import read_policy
-from .stamping import stamp_buckets
+from .resolving import read_policy, stamp_buckets
 
 
 def _owner(image: Image) -> str:
