@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..core import names
 from ..core.config import Resolved, Stored, resolve
 from ..core.errors import CorruptRecordError
 from ..core.names import DEFAULT_RESOURCE
@@ -164,6 +165,32 @@ def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_
 
 def _stored(found: config.Config) -> Stored:
     return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
+
+
+def resource_level(resource: str) -> dict[str, str]:
+    """Return the level of a resource."""
+    return {"resource": names.resource(resource)}
+
+
+def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
+    """Return the level of an entity, for one resource or (None) for all."""
+    chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
+    return {"entity_id": names.entity_id(entity_id), "resource": chosen}
+
+
+def locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
+    """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
+
+    It is the key, the subject of its audit events, the registry of its resource, and the index attributes that the
+    record has while it holds limits.
+    """
+    if not level:
+        return keys.system_config(ns), keys.AUDIT_SYSTEM, None, {}
+    entity_id, resource = level.get("entity_id"), level["resource"]
+    if entity_id is None:
+        return keys.resource_config(ns, resource), keys.audit_resource(resource), keys.resources(ns), {}
+    index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
+    return keys.entity_config(ns, entity_id, resource), entity_id, keys.entity_config_resources(ns), index_keys
 
 
 async def stamp_buckets(backend: Backend, ns: str, entity_id: str, resource: str | None, deadline: Deadline) -> None:
