@@ -21,7 +21,7 @@ from ..logs import RETURN_LOST, SETTLEMENT_LOST, log_event
 from ..observer import Settlement
 from ..records.algebra import Write
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
 from .availability import StoreAvailability

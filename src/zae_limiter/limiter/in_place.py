@@ -15,7 +15,7 @@ from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
 from ..records.level import CHANGES, MADE, NEWEST, BucketLimits
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.bounded import BoundedMap

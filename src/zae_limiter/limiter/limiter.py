@@ -13,10 +13,10 @@ from ..core.validation import flag
 from ..core.values import OnUnavailable
 from ..observer import Observer
 from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
+from ..repository.configs import PolicyOperations
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.opening import StackOperations
-from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import Store, UpdatesInPlace
