@@ -21,8 +21,7 @@ from ..records.algebra import Image, Key, Write
 from ..records.level import SHARDS, BucketLimits, attribute
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
-from ..repository.last_seen import LastSeen
-from ..repository.outlook import Outlook, Reserving
+from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
 from .amounts import qualify
 from .coalescer import WriteCoalescer

@@ -15,15 +15,15 @@ from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
 from ..records.level import CHANGES, MADE, NEWEST, BucketLimits
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.port import UpdatesInPlace
-from .announcing import Announcer
 from .chain import BucketShard, ChargePath
 from .chains import ChargePaths, Name
 from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
 from .grant import NOTHING, GrantFields
+from .observers import Announcer
 from .options import AcquireOptions
 from .waiting import Lines
 
