@@ -22,7 +22,7 @@ from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
 from .ineffective import warn_of_lone_cascade, warn_of_names
-from .stamping import stamp_buckets
+from .resolving import stamp_buckets
 
 _FAMILY = frozenset(("parent_id", "cascade"))
 """The fields that decide whether a parent is charged."""

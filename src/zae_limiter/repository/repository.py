@@ -39,6 +39,8 @@ _SKEW_WORTH_TELLING_MS = 1000
 class Repository(ManifestOperations, OpeningOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
+    ``principal`` of its methods is who makes a change, for the audit log.
+
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
             store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
@@ -225,7 +227,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         repository._backend = self._backend.view(names.namespace(name, "name"), multiplier)
         await repository._backend.ns(await self._deadline())
         if policy is not None:
-            await repository._store_policy(policy)
+            await repository._set({}, None, on_unavailable=policy)
         return repository
 
     @property
