@@ -15,7 +15,7 @@ from ..core.validation import UNSET, Unset, flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.keys import buckets_of_entity
 from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT

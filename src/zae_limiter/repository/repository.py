@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
-from ..core.urls import show_url
+from ..core.validation import show_url
 from ..core.values import BackendCapabilities, OnUnavailable
 from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
