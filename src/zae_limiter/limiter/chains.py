@@ -24,10 +24,10 @@ from ..runtime.deadline import Deadline
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
-from .amounts import check_request
-from .chain import BucketShard, BucketShards, ChargePath, Override
+from .chain import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
 from .levels import Levels, check_priority, no_limits
+from .options import Override, check_request
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]

@@ -22,7 +22,8 @@ from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
-from ..chain import BucketShard, ChargePath, Override
+from ..chain import BucketShard, ChargePath
+from ..options import Override
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
