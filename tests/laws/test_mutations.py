@@ -77,7 +77,7 @@ MADE = "(ticks * self.amount + self.phase) // self.period"
 SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
 CEIL = "-((self.phase - total * self.period) // self.amount)"
 INSIDE = "low), room - 1"
-CARRIED = "carry_over(level, image, name, old, limit.rule, now_ms)"
+CARRIED = "carry_over(level, image, name, old.rule, limit.rule, now_ms)"
 BIG = "needed > limit.capacity * MILLI"
 
 MUTATIONS = [
@@ -176,7 +176,7 @@ MUTATIONS = [
     Mutation(
         "records.credits.fill_up", "rule.produced_between(anchor, now_ms)", "rule.produced_between(0, now_ms)", FILLED
     ),
-    Mutation("records.bucket.full_at", "max(latest, last_expiry(image))", "latest", CREDIT_KEPT),
+    Mutation("records.bucket.full_at", "max(*latest, last_expiry(image))", "max(latest)", CREDIT_KEPT),
     # What a rate has made by an instant.
     Mutation("core.production.Rule.produced", MADE, "ticks // 1000 * 1000 * self.amount // self.period", PROMISE),
     Mutation("core.production.Rule.produced", MADE, "ticks * (self.amount // self.period)", EXACT),
@@ -209,7 +209,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = cost + floor - since + 1", PROMISE),
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = -(2**60)", OVER),
     Mutation("core.tokens.draw", "or cost + floor > capacity", "", NEVER),
-    Mutation("records.migration._migrate_limit", "shift=since - after", "shift=after - since", CHANGED),
+    Mutation("records.migration._migrate_limit", "since - after", "after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
@@ -270,18 +270,16 @@ MUTATIONS = [
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
     Mutation("records.migration.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation(
-        "records.migration._migrate_limit", "rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
+        "records.migration.migrate", "current.rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
     ),
     Mutation(
-        "records.migration._carry_limit",
-        "rule.produced_between(image[ANCHOR], anchor)",
+        "records.migration.migrate",
+        "stored[name].since(put[ANCHOR])",
         "0",
         "levels.limits_come_and_go",
     ),
-    Mutation(
-        "records.migration.migrate", CARRIED, "(old.produced_between(image[ANCHOR], now_ms), old.capacity)", INSTANT
-    ),
-    Mutation("records.bucket._balances", "min(change.ceiling, ", "max(-_FAR, ", CHANGED),
+    Mutation("records.migration.migrate", CARRIED, "(old.since(now_ms), old.rule.capacity)", INSTANT),
+    Mutation("records.bucket._balances", "min(ceiling, ", "max(-FAR, ", CHANGED),
     Mutation(
         "records.migration.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
