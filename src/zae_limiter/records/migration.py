@@ -12,7 +12,7 @@ from ..core.credits import HeldLots, draw_with_credits
 from ..core.production import FAR, MILLI
 from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Key, Write, apply_write
+from .algebra import NEVER, TTL, Image, Key, Write, apply_write, drop_none
 from .bucket import all_tokens, carry_over, full_at, latest_instant
 from .charging import REACH, Refusal, is_expiring, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
@@ -38,21 +38,17 @@ def migrate(
     clock_ms, now_ms = now_ms, latest_instant(image, now_ms)
     change, missing = _begin(image, max(now_ms, image[ANCHOR] + 1), now_ms), []
     put, stored = change.put, all_tokens(image, level.shard)
-    put |= {"cascade": level.cascade} | ({} if level.parent_id is None else {"parent_id": level.parent_id})
-    if level.version is not None:
-        put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
+    put |= drop_none({"cascade": level.cascade, "parent_id": level.parent_id})
+    put |= {} if level.version is None else {CONFIG_VERSION: max(level.version, image[CONFIG_VERSION])}
     _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
         old, calendar, current = stored.get(name), limit.rule.calendar, limit
-        if old is None:
-            held = first_level(image, limit.at.tokens, limit.rule, now_ms)
-            carried = held, 0, held
-        else:
-            carried = old.tokens, *carry_over(level, image, name, old.rule, limit.rule, now_ms)
+        held = first_level(image, limit.at.tokens, limit.rule, now_ms) if old is None else old.tokens
+        carried = (0, held) if old is None else carry_over(level, image, name, old.rule, limit.rule, now_ms)
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
-        drawn = Drawn(*carried, current.rule.produced_between(put[ANCHOR], now_ms))
+        drawn = Drawn(held, *carried, current.rule.produced_between(put[ANCHOR], now_ms))
         if not _migrate_limit(change, image, name, current, drawn, cost.get(name), lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
