@@ -4,7 +4,7 @@ The consumption is in the store before the body starts. Corrections are collecte
 as plain adds. An exception gives everything back, unless ``on_error`` says otherwise. A crash leaves the estimate
 charged.
 
-`LeaseCore` is all of it, over the five methods of a `Charges`; `Lease` and the blocking `SyncLease` only phrase it.
+`LeaseCore` is all of it, over the five methods of a `Charger`; `Lease` and the blocking `SyncLease` only phrase it.
 
 Beside the context manager there is a surface for code that cannot hold a block open, such as a middleware or a task
 queue: `enter`, `exit` and their halves that never wait, `check` and `charge`.
@@ -22,8 +22,8 @@ from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, log_event
 from .amounts import check_amounts, check_known, in_tokens, qualify
+from .charger import Corrections
 from .grant import NOTHING, Grant, add_share, apportion
-from .lease_port import Corrections
 from .lease_view import LeaseView
 from .options import AcquireRequest
 from .planning import add_up

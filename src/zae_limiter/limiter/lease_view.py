@@ -11,8 +11,8 @@ from ..core.production import MILLI
 from ..core.values import LimitStatus
 from ..records.level import BucketLimits
 from .amounts import in_tokens
+from .charger import LeasePort
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
-from .lease_port import LeasePort
 from .options import AcquireOptions, AcquireRequest
 from .planning import add_up
 from .slot_leases import SlotHolder
@@ -128,7 +128,7 @@ class LeaseView:
 
     def log_fields(self, error: Exception | None = None) -> dict[str, object]:
         """Return the fields of a log record about this lease: namespace, store, entity, resource, type of ``error``."""
-        return {**self._port.log_fields, **self._request.log_fields(error)}
+        return {**self._port.charger.backend.log_fields(), **self._request.log_fields(error)}
 
     @property
     def _request(self) -> AcquireRequest:

@@ -22,10 +22,10 @@ from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .announcing import Announcer
 from .chain import BucketShard, ChargePath
 from .chains import ChargePaths
 from .grant import Grant
+from .observers import Announcer
 from .planning import add_up
 
 _NOTHING: dict[str, int] = {}

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
-from ..core.limit_parts import read_schedule
+from ..core.schedule import read_schedule
 from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar

@@ -16,7 +16,7 @@ from ..core.values import AuditAction, AuditEvent, Namespace
 from ..logs import AGGREGATOR_OUTDATED, log_event
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.ledger import BucketChange
 from ..records.version import Deployed
 from ..runtime.deadline import Deadline, stopwatch

@@ -27,7 +27,7 @@ from .resolving import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketState, Credit
-    from ..core.survey import Load, Survey
+    from ..core.usage import Load, Survey
 
 TRIES = 100
 MAX_RECORDS = 10_000
@@ -243,7 +243,7 @@ class SurveyOperations(Operations):
         A bucket is shown under the limits of its last charge: no config is read.
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
-        from ..core.survey import MOST_RECORDS, Survey
+        from ..core.usage import MOST_RECORDS, Survey
 
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
@@ -267,7 +267,7 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    from ..core.survey import Load, used_pct
+    from ..core.usage import Load, used_pct
 
     balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI

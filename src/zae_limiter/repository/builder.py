@@ -150,5 +150,5 @@ class RepositoryOptions(StackSettings):
             repository = kind(self._url, **chosen, stack_options=options)
             await repository._prepare()
         if self._on_unavailable is not None:
-            await repository._store_policy(self._on_unavailable)
+            await repository._set({}, None, on_unavailable=self._on_unavailable)
         return repository

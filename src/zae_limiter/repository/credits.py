@@ -16,7 +16,7 @@ from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Image, Key, Write
 from ..records.bucket import Shards
 from ..records.credits import add_credit, fill_up, free_more, prepare_filling
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.level import NEWEST, SHARDS
 from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS

@@ -15,14 +15,14 @@ from ..core.validation import UNSET, Unset, flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.keys import buckets_of_entity
 from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
 from .ineffective import warn_of_lone_cascade, warn_of_names
-from .stamping import stamp_buckets
+from .resolving import stamp_buckets
 
 _FAMILY = frozenset(("parent_id", "cascade"))
 """The fields that decide whether a parent is charged."""

@@ -11,7 +11,7 @@ from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditAction, Namespace, OnUnavailable
 from ..records import keys, namespace as record
 from ..records.algebra import Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT, Operations
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
-from ..core.urls import show_url
-from ..core.validation import flag
+from ..core.validation import flag, show_url
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, log_event
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write

@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
-from ..core.urls import show_url
+from ..core.validation import show_url
 from ..core.values import BackendCapabilities, OnUnavailable
 from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
@@ -38,6 +38,8 @@ _SKEW_WORTH_TELLING_MS = 1000
 
 class Repository(ManifestOperations, OpeningOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
+
+    ``principal`` of its methods is who makes a change, for the audit log.
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
@@ -225,7 +227,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         repository._backend = self._backend.view(names.namespace(name, "name"), multiplier)
         await repository._backend.ns(await self._deadline())
         if policy is not None:
-            await repository._store_policy(policy)
+            await repository._set({}, None, on_unavailable=policy)
         return repository
 
     @property

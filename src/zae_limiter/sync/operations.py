@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.reports import BucketOperationResult, BucketState
-    from ..core.survey import Survey
-    from ..core.usage import UsageSnapshot, UsageSummary
+    from ..core.usage import Survey, UsageSnapshot, UsageSummary
     from ..core.validation import Unset
     from ..core.values import AuditEvent, Entity
     from ..repository.buckets import BucketOperations, SurveyOperations

@@ -118,6 +118,8 @@ class SyncRepository(
 ):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
 
+    ``principal`` of its methods is who makes a change, for the audit log.
+
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
             store object, or without ``://`` the name of a DynamoDB stack. By default ``$ZAE_LIMITER_URL``, else memory.
