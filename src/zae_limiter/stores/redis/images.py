@@ -171,13 +171,11 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
     after.form, after.full_commits = form, 0
     expires = after[TTL] if expire and after.get(TTL) != seen.get(TTL) else _KEEP
     digested, numbers = seen.head, form.kept
-    if rows is not None:
+    if rows is not None or expires != _KEEP:
         parts = _swap_rows(seen, after, rows, (form.start, text, expires))
         if parts is None:
             return None
         digested, numbers, text = parts
-    elif expires != _KEEP:
-        numbers = pack_arguments(f"{form.start} {expires}")
     digest = sha1(digested, usedforsecurity=False).hexdigest().encode()
     return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n" % (digest, numbers, len(text), text), after
 
@@ -228,15 +226,17 @@ def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | Non
 
 
 def _swap_rows(
-    seen: StoredImage, after: StoredImage, named: Collection[str], head: tuple[int, bytes, Any]
+    seen: StoredImage, after: StoredImage, named: Collection[str] | None, head: tuple[int, bytes, Any]
 ) -> tuple[bytes, bytes, bytes] | None:
-    """Return what is digested of a bucket with slots, the packed numbers and the text of its swap.
+    """Return what is digested of a record, the packed numbers and the text of its swap.
 
-    ``named`` are the rows that the write names, ``head`` says how many bytes are kept, what follows, and the expiry.
-    Note in ``after`` how it is stored. That a row is missing follows from the head: slots are counted there when they
-    are taken. None if a row is not written as this client writes it.
+    ``named`` are the rows that the write names, None if the record has no slots; ``head`` says how many bytes are kept,
+    what follows, and the expiry. Note in ``after`` how it is stored. That a row is missing follows from the head: slots
+    are counted there when they are taken. None if a row is not written as this client writes it.
     """
     start, text, expires = head
+    if named is None:
+        return seen.head, pack_arguments(f"{start} {expires}"), text
     if seen.mixed is not None or len(named) > MOST_ROWS:
         after.rows = b"".join([_spell(after, attr) for attr in after if attr.startswith(ROWS)])
         if seen.mixed is None:
