@@ -144,12 +144,7 @@ class BucketOperations(Operations):
         return [state for state in states if limit_name in (None, state.limit_name)]
 
     async def _commit_forgetting(
-        self,
-        writes: Sequence[Write],
-        buckets: Sequence[Key],
-        deadline: Deadline,
-        *,
-        exact: bool,
+        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool
     ) -> bool:
         """Commit writes together with as many deletions of buckets as fit, first shards last.
 
@@ -157,10 +152,9 @@ class BucketOperations(Operations):
         every concurrent consumer.
         """
         able = self._backend.store.capabilities
+        if able.usage_retention_days and exact and able.wide_commits:
+            return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
         if able.usage_retention_days:
-            if exact and able.wide_commits:
-                keys_once = list(dict.fromkeys(buckets))
-                return await self._commit_booking(writes, keys_once, deadline)
             await self._book_readable(buckets, deadline)
         roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
