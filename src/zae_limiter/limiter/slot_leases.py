@@ -30,7 +30,7 @@ from ..records.ledger import BucketChange
 from ..records.level import SHARDS
 from ..records.slots import TakenSlot, renew_slots
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.deadline import Deadline
 from ..runtime.housekeeper import HOUSEKEEPER

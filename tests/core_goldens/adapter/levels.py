@@ -130,5 +130,5 @@ def owned(spot: Spot, image: Image, now_ms: int) -> PlannedBucket | None:
     level = level_of(spot, now_ms)
     if level.slot_limits or level.shard_count > 1 or (level.usage_days and now_ms >= image.get(HOUR_END, 0)):
         return None
-    found = PlannedBucket.look(BucketShard(level, last_seen(image, now_ms)), image, now_ms)
-    return found if found is not None and found.since_ms <= now_ms <= found.until_ms else None
+    found = PlannedBucket.look(BucketShard(level, last_seen(image, now_ms)), now_ms)
+    return found if found is not None and found.is_good(now_ms) else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...core.decide import describe
 from ...core.errors import RateLimitExceeded
 from ...repository.backend import Backend
-from ...repository.outlook import Reserving
+from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
 from ..amounts import check_known
