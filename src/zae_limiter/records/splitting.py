@@ -18,7 +18,7 @@ from .algebra import NEVER, TTL, Image, Write
 from .bucket import all_tokens, latest_instant, whole_rule
 from .charging import identity, index_attributes, write_of
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, BucketLimits, stated_rule, token_fields
-from .slot_moves import move_slots
+from .slot_states import move_slots
 from .slots import count_slots
 
 MAX_SHARDS = 256
@@ -51,9 +51,9 @@ def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
     old, sibling = level.at(level.shard, count), level.at(level.shard + count, 2 * count)
     both = {ANCHOR: anchor, NEWEST: newest_ms, SHARDS: 2 * count, MADE: image.get(MADE, rf * MILLI)}
     both |= pressure.initial_attributes(level, anchor)
-    moved, change = move_slots(old, sibling, image), Change({ANCHOR: rf, SHARDS: count})
-    change.equals |= {attr: value for attr, _, value in moved.guards}
-    change.put, change.remove, change.expires_ms = dict(both), [*moved.remove], NEVER if TTL in image else None
+    change = Change({ANCHOR: rf, SHARDS: count})
+    change.put, change.expires_ms = dict(both), NEVER if TTL in image else None
+    slots = move_slots(old, sibling, image, change)
     born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
     for name, held in all_tokens(image, level.shard).items():
         at, whole = token_fields(name), whole_rule(image, name)
@@ -63,5 +63,4 @@ def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
         born |= {at.tokens: gift - other.produced_between(anchor, now_ms), at.consumed: 0, **stated_rule(at, whole)}
         if at.window in image:
             born[at.window] = image[at.window]
-    born_write = Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER)
-    return [write_of(change, level.key, None), born_write]
+    return [write_of(change, level.key, None), Write(sibling.key, (), born | slots, expires_at_ms=NEVER)]
