@@ -12,7 +12,7 @@ from ..core.slots import SlotOwner
 from ..core.validation import flag
 from ..core.values import OnUnavailable
 from ..observer import Observer
-from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
+from ..repository.backend import MAX_MULTIPLIER, SharedBackend
 from ..repository.configs import PolicyOperations
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
@@ -87,7 +87,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         on_unavailable = read_earlier(earlier, on_unavailable)
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
-        self._backend = LimiterBackend(self.repository)
+        self._backend = SharedBackend(self.repository._backend)
         multiplier = self._backend.bucket_ttl_multiplier
         if bucket_ttl_refill_multiplier is not None:
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)

@@ -202,7 +202,7 @@ class QueryOperations(Operations):
         Capacities are those in force; for entities without stored limits those of the last charge.
         """
         from ..core.reports import EntityCapacity, ResourceCapacity
-        from ..core.survey import used_pct
+        from ..core.usage import used_pct
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")

@@ -54,8 +54,8 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         """Make the changes of a plan and return how many were made; those that others have made already are left out.
 
         Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has
-        an event per change and one for all of them; ``on_change`` is called after each change.
+        seen in time. A plan that was interrupted can be applied again. The audit log
+        has an event per change and one for all of them; ``on_change`` is called after each change.
         """
         names.principal(principal)
         stored = await self._read_subjects([change.subject for change in plan.changes])
