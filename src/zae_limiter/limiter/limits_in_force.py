@@ -41,8 +41,7 @@ class LimitsInForce:
         _, entity_id, resource = whose
         is_address, kind = names.is_address(entity_id), (resource, policy.is_default)
         is_shared = given is None and not (least_version or is_address) and policy.resolved.source not in CUSTOM
-        template = self._templates.get(kind) if is_shared else None
-        if template is not None and template[0] == policy.resolved:
+        if is_shared and (template := self._templates.get(kind)) and template[0] == policy.resolved:
             return template[1].for_entity(entity_id, key, policy.cascade, policy.parent_id)
         limits, source, version, access, _, since = policy.resolved
         if access is not None and access[0] is Access.DISABLED:
