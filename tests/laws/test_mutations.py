@@ -320,7 +320,7 @@ MUTATIONS = [
     Mutation("core.decide._find_needs", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
-    Mutation("limiter.chain.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
+    Mutation("limiter.charge_path.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
     Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
     Mutation(
         "limiter.grant.Grant.split_by_resource",
