@@ -20,8 +20,8 @@ from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
-from .chain import ChargePath
-from .chains import ChargePaths, join
+from .charge_path import ChargePath
+from .charge_paths import ChargePaths, join
 from .engine import Engine
 from .options import Override, check_amounts, check_known, check_override, warn_stored_limits
 

@@ -38,7 +38,7 @@ from ..runtime.port import Caller, Runtime
 from ..runtime.retries import tries
 from ..stores.port import Store
 from .background import BackgroundStore
-from .chain import BucketShard
+from .charge_path import BucketShard
 from .grant import Grant
 from .observers import Observers
 from .options import CANCEL, AcquireRequest

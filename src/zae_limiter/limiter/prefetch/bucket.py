@@ -20,7 +20,7 @@ from ...core.tokens import Tokens
 from ...records.algebra import Image
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
-from ..chain import BucketShard, BucketShards, ChargePath
+from ..charge_path import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
 from ..options import Override
 from ..planning import ShardCharge, add_up

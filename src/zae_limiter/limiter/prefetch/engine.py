@@ -17,7 +17,7 @@ from ...repository.backend import Backend
 from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
-from ..chain import BucketShard, ChargePath
+from ..charge_path import BucketShard, ChargePath
 from ..coalescer import Turn
 from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant
