@@ -100,10 +100,7 @@ class PrefetchingEngine(Engine):
             try:
                 for place, home in enumerate(() if exact else chain.primary_shards):
                     bucket = self.prefetcher.find(home, chain.given)
-                    if bucket is not None:
-                        if counts:
-                            bucket.count(cost, now_ms)
-                        served[place] = await self._take_level(bucket, cost, now_ms, deadline)
+                    served[place] = await self._take_level(bucket, cost, now_ms, deadline, counts)
                 cold = tuple([place for place, taken in enumerate(served) if taken is None])
                 grant = new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
                 if cold:
@@ -142,9 +139,13 @@ class PrefetchingEngine(Engine):
         raise type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms)) from None
 
     async def _take_level(
-        self, bucket: PrefetchedBucket, cost: Mapping[str, int], now_ms: int, deadline: Deadline
+        self, bucket: PrefetchedBucket | None, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it needs an exact write."""
+        if bucket is None:
+            return None
+        if counts:
+            bucket.count(cost, now_ms)
         taken = bucket.take(cost, now_ms)
         if taken is not None:
             self.draws.start_if_low(bucket)
