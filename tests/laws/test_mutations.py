@@ -264,7 +264,7 @@ MUTATIONS = [
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
-    Mutation("limiter.settling._plain_parts", "if not here:", "if not here or parts:", LEAK),
+    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
@@ -322,7 +322,7 @@ MUTATIONS = [
     Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
-    Mutation("limiter.chain.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
+    Mutation("limiter.charge_path.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
     Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
     Mutation(
         "limiter.grant.Grant.split_by_resource",

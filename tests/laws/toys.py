@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from typing import TYPE_CHECKING
 
 from zae_limiter import BackendCapabilities
@@ -37,15 +38,18 @@ class Toy:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.rows: dict[Key, str] = {}
+        self.lock = threading.RLock()
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        return [self.load(key) for key in keys]
+        with self.lock:
+            return [self.load(key) for key in keys]
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        before = {write.key: self.load(write.key) for write in writes}
-        if not all(self.holds(before[write.key], write.guards) for write in writes):
-            return Conflict(before)
-        return Committed(tuple(self.apply(write, before[write.key]) for write in writes))
+        with self.lock:
+            before = {write.key: self.load(write.key) for write in writes}
+            if not all(self.holds(before[write.key], write.guards) for write in writes):
+                return Conflict(before)
+            return Committed(tuple(self.apply(write, before[write.key]) for write in writes))
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         live = [(key, image) for key in self.rows if (image := self.load(key)) is not None]

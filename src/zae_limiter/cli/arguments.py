@@ -27,8 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from ..core.limit import Limit
-from ..core.limit_parts import check_alerts, check_floors
+from ..core.limit import Limit, check_alerts, check_floors
 from .spelling import CONCURRENT
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]

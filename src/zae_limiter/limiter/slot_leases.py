@@ -30,7 +30,7 @@ from ..records.ledger import BucketChange
 from ..records.level import SHARDS
 from ..records.slots import TakenSlot, renew_slots
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.blocking import BlockingRuntime, run
 from ..runtime.deadline import Deadline
 from ..runtime.housekeeper import HOUSEKEEPER
@@ -38,7 +38,7 @@ from ..runtime.port import Caller, Runtime
 from ..runtime.retries import tries
 from ..stores.port import Store
 from .background import BackgroundStore
-from .chain import BucketShard
+from .charge_path import BucketShard
 from .grant import Grant
 from .observers import Observers
 from .options import CANCEL, AcquireRequest

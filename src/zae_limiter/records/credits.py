@@ -170,11 +170,9 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
             put[at.announced] = 0
     slotted = _find_slotted(image, limits)
     taken = find_taken(image, now_ms)
-    freed = free_slots(image, slotted)
+    free_slots(image, slotted, change)
     gains |= {name: len(taken.get(name, ())) * MILLI for name in slotted}
-    change.equals |= {attr: value for attr, _, value in freed.guards}
-    parked = [attr for name in slotted if (attr := token_fields(name).parked) in image]
-    change.remove += [*freed.remove, *parked]
+    change.remove += [attr for name in slotted if (attr := token_fields(name).parked) in image]
     return write_of(change, key, image), gains
 
 
@@ -184,9 +182,9 @@ def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | N
     None if all of these are free.
     """
     slotted = _find_slotted(before, limits)
-    ownership_tokens = free_slots(before, slotted).rest
-    freed = free_slots(image, slotted, ownership_tokens) if ownership_tokens else None
-    return Write(key, freed.guards, remove=freed.remove) if freed is not None and freed.remove else None
+    change = Change()
+    free_slots(image, slotted, change, free_slots(before, slotted, Change()))
+    return write_of(change, key, None) if change.remove else None
 
 
 def _find_slotted(image: Image, limits: Collection[str] | None) -> list[str]:

@@ -99,9 +99,9 @@ class BucketLimits(NamedTuple):
     since: Mapping[str, int] = MappingProxyType({})
     known_version: int = 2**62
 
-    def for_entity(self, entity_id: str, key: Key) -> BucketLimits:
-        """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
-        return tuple.__new__(BucketLimits, (key, self[1], entity_id, *self[3:]))
+    def for_entity(self, entity_id: str, key: Key, cascade: bool, parent_id: str | None) -> BucketLimits:
+        """Return the level of another entity: an unsplit bucket at ``key``, under the same limits."""
+        return tuple.__new__(BucketLimits, (key, self[1], entity_id, *self[3:9], cascade, parent_id, *self[11:]))
 
     def at(self, shard: int, count: int) -> BucketLimits:
         """Return another shard of the same bucket."""

@@ -19,7 +19,7 @@ from .algebra import NEVER, TTL, Image, Write
 from .bucket import latest_instant, stored_names, whole_rule
 from .charging import identity, index_attributes, write_of
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, BucketLimits, stated_rule, token_fields
-from .slot_moves import move_slots
+from .slot_states import move_slots
 from .slots import count_slots
 
 MAX_SHARDS = 256
@@ -60,10 +60,9 @@ def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
         **pressure.initial_attributes(level, anchor),
     }
     both[MADE] = image.get(MADE, rf * MILLI)
-    moved = move_slots(level.at(level.shard, count), sibling, image)
-    change = Change()
-    change.equals = {ANCHOR: rf, SHARDS: count, **{attr: value for attr, _, value in moved.guards}}
-    change.put, change.remove, change.expires_ms = dict(both), [*moved.remove], NEVER if TTL in image else None
+    change = Change({ANCHOR: rf, SHARDS: count})
+    change.put, change.expires_ms = dict(both), NEVER if TTL in image else None
+    slots = move_slots(level.at(level.shard, count), sibling, image, change)
     born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
     for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
         whole = whole_rule(image, name)
@@ -74,10 +73,7 @@ def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
         born |= {at.tokens: gift - other.produced_between(anchor, now_ms), at.consumed: 0, **stated_rule(at, whole)}
         if at.window in image:
             born[at.window] = image[at.window]
-    return [
-        write_of(change, level.key, None),
-        Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER),
-    ]
+    return [write_of(change, level.key, None), Write(sibling.key, (), born | slots, expires_at_ms=NEVER)]
 
 
 def _family(shard: int, count: int) -> tuple[tuple[int, int], ...]:

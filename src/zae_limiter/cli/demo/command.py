@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from ...clock import Clock, SystemClock
-from ...core.urls import show_url
+from ...core.validation import show_url
 from ..commands import Command, Shell
 from ..errors import CODES, OVER_ADMITTED
 from ..output import print_json

@@ -17,7 +17,7 @@ from ...records.algebra import Image, Write, apply_write, compose
 from ...records.level import CHANGES, HOUR_END, MADE, BucketLimits
 from ...records.settlement import Charge, is_split
 from ...runtime.port import has_ended
-from ..chain import BucketShard
+from ..charge_path import BucketShard
 from ..planning import add_up
 from ..settling import SettlementPart
 

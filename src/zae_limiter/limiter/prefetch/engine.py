@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from ...core.decide import describe
 from ...core.errors import RateLimitExceeded
 from ...repository.backend import Backend
-from ...repository.outlook import Reserving
+from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
 from ..amounts import check_known
-from ..chain import BucketShard, ChargePath
+from ..charge_path import BucketShard, ChargePath
 from ..coalescer import Turn
 from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant

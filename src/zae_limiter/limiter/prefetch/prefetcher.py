@@ -22,14 +22,14 @@ from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
-from ..chain import BucketShard, ChargePath, Override
+from ..charge_path import BucketShard, ChargePath, Override
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
 
 if TYPE_CHECKING:
     from ..background import BackgroundStore
-    from ..chains import ChargePaths
+    from ..charge_paths import ChargePaths
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How many times a bucket that is being written elsewhere is tried, and the pause between tries, in seconds."""

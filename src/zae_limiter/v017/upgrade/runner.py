@@ -17,7 +17,7 @@ from ...core.errors import CorruptRecordError, RateLimiterUnavailable
 from ...core.values import Namespace
 from ...records import bucket, entity, keys, namespace, version
 from ...records.algebra import Committed, Guard, Image, Key, Write
-from ...records.instants import iso
+from ...records.fields import iso
 from ...runtime.retries import tries
 from ...stores.damage import read_each
 from ...stores.dynamodb.store import DynamoStore
