@@ -24,8 +24,13 @@ from .core.reports import (
     Status as Status,
 )
 from .core.schedule import ScheduleEntry as ScheduleEntry
-from .core.survey import Load as Load, Survey as Survey
-from .core.usage import InFlight as InFlight, UsageSnapshot as UsageSnapshot, UsageSummary as UsageSummary
+from .core.usage import (
+    InFlight as InFlight,
+    Load as Load,
+    Survey as Survey,
+    UsageSnapshot as UsageSnapshot,
+    UsageSummary as UsageSummary,
+)
 from .core.values import (
     Access as Access,
     AuditAction as AuditAction,

@@ -75,7 +75,7 @@ def test_expired_events_are_kept_as_lines_by_the_day_on_which_they_happened() ->
 
 
 def _iso(now_ms: int) -> str:
-    from zae_limiter.records.instants import iso
+    from zae_limiter.records.fields import iso
 
     return iso(now_ms)
 

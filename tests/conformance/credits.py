@@ -10,7 +10,7 @@ from tests.conformance.expect import raises, same, true
 from tests.conformance.room import new_limiter, new_limiters
 from zae_limiter.core.errors import CapacityExceeded, RateLimitExceeded, ValidationError
 from zae_limiter.core.limit import Limit
-from zae_limiter.records.instants import iso
+from zae_limiter.records.fields import iso
 from zae_limiter.testing.conformance.check import check, checks_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from zae_limiter import (
 from zae_limiter.records import keys
 from zae_limiter.records.algebra import Write, apply_write, holds
 from zae_limiter.records.credits import add_credit
-from zae_limiter.records.instants import iso
+from zae_limiter.records.fields import iso
 from zae_limiter.records.level import MADE, BucketLimits, token_limits_for
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import FaultyStore, Harness, ManualClock

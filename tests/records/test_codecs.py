@@ -13,7 +13,7 @@ from zae_limiter import AuditEvent, CorruptRecordError, Entity, Limit, Namespace
 from zae_limiter.core.limit import MAX_AMOUNT
 from zae_limiter.records import audit, config, entity, keys, namespace, usage
 from zae_limiter.records.algebra import Image, Write, apply_write, holds
-from zae_limiter.records.instants import iso
+from zae_limiter.records.fields import iso
 from zae_limiter.records.version import SCHEMA_VERSION
 
 NASTY_NAMES = (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ..core.errors import spell_duration
-from ..core.survey import ORDERS, Load, Survey
-from ..records.instants import iso
+from ..core.usage import ORDERS, Load, Survey
+from ..records.fields import iso
 from ..repository.buckets import MAX_RECORDS
 from .arguments import number_option
 from .commands import Command, Shell

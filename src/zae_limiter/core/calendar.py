@@ -90,51 +90,33 @@ class Calendar:
         ``MM-DD``. Where a month is shorter, it is its last day. ``cron`` is an expression of five fields instead of all
         these but ``tz``, ``reset_after`` the length of a window that begins with its first use, instead of all of them.
         """
+        other_tz = None if tz == "UTC" else tz
         if reset_after is not None:
-            return cls._of_first_use(reset_after, tz, every, at, on, cron)
+            _refuse("cannot be combined with reset_after", tz=other_tz, every=every, at=at, on=on, cron=cron)
+            if not isinstance(reset_after, timedelta):
+                raise ValidationError("reset_after", reset_after, "must be a timedelta, e.g. timedelta(hours=5)")
+            return cls(FIRST_USE, period_ms=_measure("reset_after", reset_after))
         if cron is not None:
-            return cls._of_cron(cron, tz, every, at, on)
+            _refuse("cannot be combined with cron", every=every, at=at, on=on)
+            _check_zone(tz)
+            expression = crons.normalize(cron)
+            crons.parse_cron(expression)
+            return cls("cron", tz, cron=expression)
         if isinstance(every, str) and "@" in every and (tz, at, on) == ("UTC", None, None):
             return cls.parse(every, strict=True)
         every = "day" if every is None else every
         if isinstance(every, timedelta):
-            return cls._of_period(every, tz, at, on)
+            period_ms = _measure("every", every)
+            reason = "is for hours, days, weeks, months and years, not for a timedelta"
+            _refuse(reason, tz=other_tz, at=at, on=on)
+            return cls("period", period_ms=period_ms)
         if every not in UNITS:
             raise ValidationError("every", every, f"must be a timedelta or one of {', '.join(UNITS)}")
         _check_zone(tz)
-        if every == "hour" and (at is not None or on is not None):
-            field, value = ("at", at) if at is not None else ("on", on)
-            raise ValidationError(field, value, "is not for hours, which begin with the hour")
+        if every == "hour":
+            _refuse("is not for hours, which begin with the hour", at=at, on=on)
         month, day = _parse_day(every, on)
         return cls(every, tz, _parse_time(at), month, day)
-
-    @classmethod
-    def _of_period(cls, every: timedelta, tz: str, at: object, on: object) -> Calendar:
-        period_ms = _measure("every", every)
-        for field, value in (("tz", None if tz == "UTC" else tz), ("at", at), ("on", on)):
-            if value is not None:
-                raise ValidationError(field, value, "is for hours, days, weeks, months and years, not for a timedelta")
-        return cls("period", period_ms=period_ms)
-
-    @classmethod
-    def _of_first_use(cls, reset_after: object, tz: str, every: object, *others: object) -> Calendar:
-        given = (None if tz == "UTC" else tz, every, *others)
-        for field, value in zip(("tz", "every", "at", "on", "cron"), given, strict=True):
-            if value is not None:
-                raise ValidationError(field, value, "cannot be combined with reset_after")
-        if not isinstance(reset_after, timedelta):
-            raise ValidationError("reset_after", reset_after, "must be a timedelta, e.g. timedelta(hours=5)")
-        return cls(FIRST_USE, period_ms=_measure("reset_after", reset_after))
-
-    @classmethod
-    def _of_cron(cls, cron: str, tz: str, every: object, at: object, on: object) -> Calendar:
-        for field, value in (("every", every), ("at", at), ("on", on)):
-            if value is not None:
-                raise ValidationError(field, value, "cannot be combined with cron")
-        _check_zone(tz)
-        expression = crons.normalize(cron)
-        crons.parse_cron(expression)
-        return cls("cron", tz, cron=expression)
 
     @classmethod
     def parse(cls, text: str, *, strict: bool = False) -> Calendar:
@@ -292,6 +274,13 @@ def find_zone(name: str) -> tzinfo:
     from zoneinfo import ZoneInfo
 
     return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def _refuse(reason: str, **given: object) -> None:
+    """Raise `ValidationError` for the first argument that was given."""
+    for field, value in given.items():
+        if value is not None:
+            raise ValidationError(field, value, reason)
 
 
 def _check_zone(name: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -70,3 +70,14 @@ def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: in
         if level.cascade is not None:
             cascade = level.cascade
     return Resolved(limits, source, total, access, cascade, since)
+
+
+def share_no_name(own: Iterable[Limit], above: Iterable[Limit]) -> bool:
+    """Return whether limits of a parent limit nothing of a child, as none has the name of one of the child's.
+
+    A concurrency limit counts whatever its name is.
+    """
+    theirs = list(above)
+    names_above, names_own = {limit.name for limit in theirs}, {limit.name for limit in own}
+    slotted = any(limit.is_concurrency for limit in theirs)
+    return bool(names_own) and bool(names_above) and not slotted and names_own.isdisjoint(names_above)

@@ -73,6 +73,8 @@ class ResourceDisabled(RateLimitError):
         level: Where it is switched off: ``entity``, ``entity_default`` or ``resource``.
     """
 
+    _made_from = ("entity_id", "resource", "level")
+
     def __init__(self, entity_id: str, resource: str, level: str) -> None:
         what = f"Resource {resource!r}" if level == "resource" else f"Entity {entity_id!r}"
         where = f" on {resource!r}" if level == "entity" else ""
@@ -80,9 +82,6 @@ class ResourceDisabled(RateLimitError):
         self.entity_id = entity_id
         self.resource = resource
         self.level = level
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.entity_id, self.resource, self.level)
 
 
 class LeaseExpiredError(RateLimitError):
@@ -209,27 +208,27 @@ class EntityError(ZAELimiterError):
 class EntityNotFoundError(EntityError):
     """The entity does not exist."""
 
+    _made_from = ("entity_id",)
+
     def __init__(self, entity_id: str) -> None:
         super().__init__(f"Entity {entity_id!r} does not exist; create it first.")
         self.entity_id = entity_id
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.entity_id,)
 
 
 class EntityExistsError(EntityError):
     """An entity with this id already exists."""
 
+    _made_from = ("entity_id",)
+
     def __init__(self, entity_id: str) -> None:
         super().__init__(f"Entity {entity_id!r} already exists; update it instead.")
         self.entity_id = entity_id
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.entity_id,)
-
 
 class EntityVersionError(EntityError):
     """Somebody else has changed the entity since it was read; ``expected`` and ``actual`` are versions."""
+
+    _made_from = ("entity_id", "expected", "actual")
 
     def __init__(self, entity_id: str, expected: int, actual: int) -> None:
         super().__init__(
@@ -238,9 +237,6 @@ class EntityVersionError(EntityError):
         self.entity_id = entity_id
         self.expected = expected
         self.actual = actual
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.entity_id, self.expected, self.actual)
 
 
 class VersionError(_AboutSomething):
@@ -271,11 +267,10 @@ class IncompatibleSchemaError(VersionError):
 class RateLimiterClosedError(ZAELimiterError, RuntimeError):
     """A limiter or a repository was used after `close`. No unavailability policy covers this."""
 
-    def __init__(self) -> None:
-        super().__init__("The limiter is closed: it or its repository was closed. Open a new one.")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
+    def __init__(
+        self, message: str = "The limiter is closed: it or its repository was closed. Open a new one."
+    ) -> None:
+        super().__init__(message)
 
 
 class FanoutIncomplete(ZAELimiterError):

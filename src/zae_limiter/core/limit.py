@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from . import names
 from .calendar import Calendar
-from .limit_parts import check_alerts, check_factor, check_floors, read_schedule
-from .schedule import ScheduleEntry
+from .schedule import ScheduleEntry, check_factor, check_new_schedule, check_schedule, find_active, read_schedule
 from .validation import (
     MAX_AMOUNT as MAX_AMOUNT,
     MAX_PERIOD_SECONDS as MAX_PERIOD_SECONDS,
@@ -39,6 +38,14 @@ _NUMBERS = (
     ("refill_period_seconds", MAX_PERIOD_SECONDS, "seconds"),
 )
 """The fields of a limit that are numbers: the most of each, and what it counts."""
+
+
+class LimitPolicy(TypedDict, total=False):
+    """The keywords of `Limit` that do not depend on how it refills."""
+
+    soft: bool
+    floors: Mapping[str, float] | None
+    alerts: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,9 +115,6 @@ class Limit:
 
     def _check_times(self) -> None:
         """Raise `ValidationError` unless the calendar is one, and the schedule has entries that fit the limit."""
-        from .calendar import Calendar
-        from .schedule import check_schedule
-
         if self.calendar is not None and not isinstance(self.calendar, Calendar):
             raise ValidationError("calendar", self.calendar, "must be a Calendar; use Limit.quota to make one")
         object.__setattr__(self, "schedule", check_schedule(self.schedule))
@@ -118,76 +122,36 @@ class Limit:
             self._apply(entry)
 
     @classmethod
-    def per_second(
-        cls,
-        name: str,
-        rate: int,
-        burst: int | None = None,
-        *,
-        soft: bool = False,
-        floors: Mapping[str, float] | None = None,
-        alerts: Sequence[float] = (),
-    ) -> Limit:
+    def per_second(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
         """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft``, ``floors`` and ``alerts`` are those of the class.
+        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
         """
-        capacity = rate if burst is None else burst
-        return cls.custom(name, capacity, rate, 1, soft=soft, floors=floors, alerts=alerts)
+        return cls.custom(name, rate if burst is None else burst, rate, 1, **policy)
 
     @classmethod
-    def per_minute(
-        cls,
-        name: str,
-        rate: int,
-        burst: int | None = None,
-        *,
-        soft: bool = False,
-        floors: Mapping[str, float] | None = None,
-        alerts: Sequence[float] = (),
-    ) -> Limit:
+    def per_minute(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
         """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft``, ``floors`` and ``alerts`` are those of the class.
+        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
         """
-        capacity = rate if burst is None else burst
-        return cls.custom(name, capacity, rate, 60, soft=soft, floors=floors, alerts=alerts)
+        return cls.custom(name, rate if burst is None else burst, rate, 60, **policy)
 
     @classmethod
-    def per_hour(
-        cls,
-        name: str,
-        rate: int,
-        burst: int | None = None,
-        *,
-        soft: bool = False,
-        floors: Mapping[str, float] | None = None,
-        alerts: Sequence[float] = (),
-    ) -> Limit:
+    def per_hour(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
         """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft``, ``floors`` and ``alerts`` are those of the class.
+        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
         """
-        capacity = rate if burst is None else burst
-        return cls.custom(name, capacity, rate, 3_600, soft=soft, floors=floors, alerts=alerts)
+        return cls.custom(name, rate if burst is None else burst, rate, 3_600, **policy)
 
     @classmethod
-    def per_day(
-        cls,
-        name: str,
-        rate: int,
-        burst: int | None = None,
-        *,
-        soft: bool = False,
-        floors: Mapping[str, float] | None = None,
-        alerts: Sequence[float] = (),
-    ) -> Limit:
+    def per_day(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
         """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None).
 
-        ``soft``, ``floors`` and ``alerts`` are those of the class.
+        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
         """
-        capacity = rate if burst is None else burst
-        return cls.custom(name, capacity, rate, 86_400, soft=soft, floors=floors, alerts=alerts)
+        return cls.custom(name, rate if burst is None else burst, rate, 86_400, **policy)
 
     @classmethod
     def custom(
@@ -252,8 +216,6 @@ class Limit:
             floors: By priority, the part that requests of it leave untouched.
             alerts: The thresholds that are announced when they are crossed, once per window each.
         """
-        from .calendar import Calendar
-
         calendar = Calendar.of(every, tz, at, on, cron, reset_after)
         amount = whole("amount", amount, 1, MAX_AMOUNT, "tokens")
         capacity = amount + whole("rollover", rollover, 0, MAX_AMOUNT, "tokens")
@@ -288,7 +250,6 @@ class Limit:
             soft: Whether it only counts, and never refuses.
             floors: By priority, the part of the slots that requests of it leave untouched.
         """
-        slots = whole("slots", slots, 1, MAX_SLOTS, "slots")
         ttl = whole("ttl", ttl, 1, MAX_TTL_SECONDS, "seconds")
         held = 0 if max_hold is None else whole("max_hold", max_hold, 1, MAX_PERIOD_SECONDS, "seconds")
         return cls(name, slots, slots, ttl, None, soft, check_floors(floors), ttl=ttl, max_hold=held)
@@ -300,8 +261,6 @@ class Limit:
         changes, a raise keeps the tokens that there are, and a cut clamps them. Raise `ValidationError` for an entry
         that is never in force because an earlier one matches whenever it does.
         """
-        from .schedule import check_new_schedule
-
         return replace(self, schedule=check_new_schedule(schedule))
 
     def with_reset_schedule(self, reset_schedule: Iterable[Calendar]) -> Limit:
@@ -322,8 +281,6 @@ class Limit:
         if not self.schedule:
             return self
         whole("instant_ms", instant_ms, -_MOST_MS // 5, _MOST_MS, "milliseconds")
-        from .schedule import find_active
-
         entry = find_active(self.schedule, instant_ms)
         return replace(self, schedule=()) if entry is None else self._apply(entry)
 
@@ -359,14 +316,10 @@ class Limit:
         rate = Fraction(self.refill_amount, self.refill_period_seconds) * part
         times = max(1, self.refill_period_seconds // rate.denominator)
         exact = rate.denominator <= MAX_PERIOD_SECONDS and rate.numerator * times <= MAX_AMOUNT
+        period = self.refill_period_seconds
         if self.calendar is None and self.refill_amount * part != amount and exact:
-            return replace(
-                self,
-                capacity=capacity,
-                refill_amount=rate.numerator * times,
-                refill_period_seconds=rate.denominator * times,
-            )
-        return replace(self, capacity=capacity, refill_amount=amount)
+            amount, period = rate.numerator * times, rate.denominator * times
+        return replace(self, capacity=capacity, refill_amount=amount, refill_period_seconds=period)
 
     def __repr__(self) -> str:
         shown = {field: getattr(self, field) for field in _REQUIRED}
@@ -437,16 +390,9 @@ class Limit:
         data = {field: getattr(self, field) for field in _REQUIRED}
         if self.calendar is not None:
             data["calendar"] = self.calendar.text
-        if self.soft:
-            data["soft"] = True
-        if self.floors:
-            data["floors"] = dict(self.floors)
-        if self.alerts:
-            data["alerts"] = list(self.alerts)
-        if self.schedule:
-            data["schedule"] = [entry.to_dict() for entry in self.schedule]
-        slots = {"ttl": self.ttl, "max_hold": self.max_hold}
-        return data | {field: seconds for field, seconds in slots.items() if seconds}
+        data |= {"soft": self.soft, "floors": dict(self.floors), "alerts": list(self.alerts)}
+        data |= {"schedule": [entry.to_dict() for entry in self.schedule], "ttl": self.ttl, "max_hold": self.max_hold}
+        return {field: value for field, value in data.items() if value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
@@ -456,17 +402,12 @@ class Limit:
         missing = set(_REQUIRED) - data.keys()
         if missing:
             raise ValidationError("limit", data, f"lacks {', '.join(sorted(missing))}")
-        calendar = None
+        given = {field: data[field] for field in (*_REQUIRED, "soft") if field in data}
         if data.get("calendar") is not None:
-            from .calendar import Calendar
-
-            calendar = Calendar.parse(names.text(data["calendar"], "calendar"))
-        name, capacity, amount, period = (data[field] for field in _REQUIRED)
-        floors = check_floors(data.get("floors"))
-        alerts, schedule = check_alerts(data.get("alerts")), read_schedule(data.get("schedule") or ())
-        slots = {field: data[field] for field in ("ttl", "max_hold") if data.get(field) is not None}
-        soft = data.get("soft", False)
-        return cls(name, capacity, amount, period, calendar, soft, floors, alerts, schedule, **slots)
+            given["calendar"] = Calendar.parse(names.text(data["calendar"], "calendar"))
+        given |= {"floors": check_floors(data.get("floors")), "alerts": check_alerts(data.get("alerts"))}
+        given |= {field: data[field] for field in ("ttl", "max_hold") if data.get(field) is not None}
+        return cls(**given, schedule=read_schedule(data.get("schedule") or ()))
 
     @classmethod
     def from_bucket_state(cls, state: Any) -> Limit:
@@ -497,3 +438,34 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
             raise ValidationError(field, limit.name, "names a limit twice")
         by_name[limit.name] = limit.with_schedule(limit.schedule) if limit.schedule else limit
     return tuple(by_name[name] for name in sorted(by_name))
+
+
+def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
+    """Return floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
+    if not floors:
+        return ()
+    try:
+        pairs = dict(floors)  # type: ignore[call-overload]  # what the except is for
+    except (TypeError, ValueError):
+        raise ValidationError(
+            "floors", floors, "must map priorities to parts of the capacity: {'batch': 0.3}"
+        ) from None
+    for priority, part in pairs.items():
+        names.limit_name(priority, "floors")
+        if type(part) not in (int, float) or not 0 <= part < 1:
+            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity from 0 to below 1")
+    return tuple(sorted(pairs.items()))
+
+
+def check_alerts(alerts: object) -> tuple[float, ...]:
+    """Return thresholds, sorted. Raise `ValidationError` unless they are at most eight parts of the capacity."""
+    if alerts is None:
+        return ()
+    if not isinstance(alerts, (tuple, list)) or len(alerts) > 8:
+        raise ValidationError("alerts", alerts, "must be a list of at most 8 parts of the capacity, e.g. (0.8, 0.95)")
+    for part in alerts:
+        if type(part) not in (int, float) or not 0 < part <= 1:
+            raise ValidationError("alerts", part, "must be a part of the capacity above 0 and at most 1, e.g. 0.8")
+        if abs(round(part * 1000) - part * 1000) > 1e-6:  # what a float cannot say exactly
+            raise ValidationError("alerts", part, "must be in whole thousandths, e.g. 0.8 or 0.995")
+    return tuple(sorted({round(float(part), 3) for part in alerts}))

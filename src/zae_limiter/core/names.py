@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .urls import is_plain, show_url
-from .validation import InvalidIdentifierError, InvalidNameError, ValidationError
+from .validation import InvalidIdentifierError, InvalidNameError, ValidationError, is_plain, show_url
 
 DEFAULT_RESOURCE = "_default_"
 """The resource name under which an entity's limits for all resources are stored."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar
 
 from .limit import Limit, as_int
 from .production import MILLI, Rule
@@ -297,6 +298,8 @@ class LimiterInfo:
     schema_version: str | None = None
     creation_time: str = ""
     last_updated_time: str | None = None
+    stack_type: ClassVar[str | None] = None
+    """There is one kind of stack."""
 
     @property
     def user_name(self) -> str:
@@ -312,11 +315,6 @@ class LimiterInfo:
     def lambda_version(self) -> str | None:
         """The version that deployed the aggregator; `Repository.status` tells that of its code."""
         return self.version
-
-    @property
-    def stack_type(self) -> str | None:
-        """Always None: there is one kind of stack."""
-        return None
 
     @property
     def is_healthy(self) -> bool:

@@ -7,9 +7,8 @@ itself. So what is in force is a pure function of the instant, days on which clo
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
@@ -25,7 +24,14 @@ _LAST_DAY = date(9990, 1, 1)
 """Nobody asks what comes after it, and days end a little later."""
 _MOST_DAYS = 10 * 366
 _ABSOLUTE = ("capacity", "refill_amount", "refill_period_seconds")
+_FIELDS = ("cron", "tz", "scale", *_ABSOLUTE)
 _FORMS = "cron(EXPRESSION)@ZONE,scale=FACTOR, or with capacity=, refill_amount= and refill_period_seconds="
+
+
+def check_factor(factor: object) -> None:
+    """Raise `ValidationError` unless it is a number above 0, at most a million."""
+    if type(factor) not in (int, float) or not 0 < factor <= _MOST_SCALE:  # type: ignore[operator]  # a number by then
+        raise ValidationError("scale", factor, f"must be a factor above 0, at most {_MOST_SCALE:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +62,8 @@ class ScheduleEntry:
         absolute = [field for field in _ABSOLUTE if getattr(self, field) is not None]
         if bool(absolute) == (self.scale is not None):
             raise ValidationError("schedule", self.cron, f"needs either a scale or some of {', '.join(_ABSOLUTE)}")
-        if self.scale is not None and (
-            type(self.scale) not in (int, float) or not math.isfinite(self.scale) or not 0 < self.scale <= _MOST_SCALE
-        ):
-            raise ValidationError("scale", self.scale, f"must be a factor above 0, at most {_MOST_SCALE:,}")
+        if self.scale is not None:
+            check_factor(self.scale)
 
     @property
     def text(self) -> str:
@@ -73,8 +77,7 @@ class ScheduleEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name that are set."""
-        fields = ("cron", "tz", "scale", *_ABSOLUTE)
-        return {field: getattr(self, field) for field in fields if getattr(self, field) is not None}
+        return {field: getattr(self, field) for field in _FIELDS if getattr(self, field) is not None}
 
     @staticmethod
     def reset(cron: str, tz: str = "UTC") -> Calendar:
@@ -99,6 +102,22 @@ class ScheduleEntry:
         """Return whether its pattern matches the minute of an instant."""
         local = datetime.fromtimestamp(instant_ms / 1000, find_zone(self.tz))
         return parse_cron(self.cron).matches(local.date(), local.hour * 60 + local.minute)
+
+
+def read_schedule(entries: Iterable[str | Mapping[str, Any]]) -> tuple[ScheduleEntry, ...]:
+    """Return the entries of texts, or of dictionaries, as `ScheduleEntry` writes them. Raise `ValidationError`."""
+    if not entries:
+        return ()
+    if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
+        raise ValidationError("schedule", entries, "must be a list of texts or dictionaries")
+    return tuple(ScheduleEntry.parse(each) if isinstance(each, str) else _read_entry(each) for each in entries)
+
+
+def _read_entry(entry: object) -> ScheduleEntry:
+    if not isinstance(entry, Mapping) or "cron" not in entry or not entry.keys() <= {*_FIELDS}:
+        reason = f"must be a dictionary with cron and some of {', '.join(_FIELDS[1:])}, or a text"
+        raise ValidationError("schedule", entry, reason)
+    return ScheduleEntry(**entry)
 
 
 Schedule: TypeAlias = tuple[ScheduleEntry, ...]
@@ -133,13 +152,13 @@ def find_active(entries: Schedule, instant_ms: int) -> ScheduleEntry | None:
 
 def next_change(entries: Schedule, instant_ms: int) -> int | None:
     """Return the first instant after another from which something else is in force; None if that never comes."""
-    flips = (_next_flip(entry, instant_ms) for entry in _decisive(entries, instant_ms))
+    flips = (_find_flip(entry, instant_ms, 1) for entry in _decisive(entries, instant_ms))
     return min((flip for flip in flips if flip is not None), default=None)
 
 
 def last_change(entries: Schedule, instant_ms: int) -> int | None:
     """Return since when the same has been in force as at an instant; None if it always was."""
-    flips = (_last_flip(entry, instant_ms) for entry in _decisive(entries, instant_ms))
+    flips = (_find_flip(entry, instant_ms, -1) for entry in _decisive(entries, instant_ms))
     return max((flip for flip in flips if flip is not None), default=None)
 
 
@@ -149,33 +168,23 @@ def _decisive(entries: Schedule, instant_ms: int) -> Schedule:
     return entries if active is None else entries[: entries.index(active) + 1]
 
 
-def _next_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
-    """Return the first instant after another at which the pattern begins or ceases to match."""
+def _find_flip(entry: ScheduleEntry, instant_ms: int, step: int) -> int | None:
+    """Return the first instant after another at which the pattern begins or ceases to match, if ``step`` is 1.
+
+    If it is -1, return the last one up to that instant.
+    """
     cron, state = parse_cron(entry.cron), entry.matches(instant_ms)
     day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
     for number in range(0 if cron.is_always else _MOST_DAYS):
         if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
             borders = _find_borders(entry, day)
-            for place in range(bisect_right(borders, instant_ms), len(borders)):
-                if entry.matches(borders[place]) != state:
-                    return borders[place]
-        if day >= _LAST_DAY:
+            place = bisect_right(borders, instant_ms)
+            for border in borders[place:] if step > 0 else reversed(borders[:place]):
+                if entry.matches(border if step > 0 else border - 1) != state:
+                    return border
+        if step > 0 and day >= _LAST_DAY:
             break
-        day += _DAY
-    return None
-
-
-def _last_flip(entry: ScheduleEntry, instant_ms: int) -> int | None:
-    """Return the last instant, up to another, at which the pattern began or ceased to match."""
-    cron, state = parse_cron(entry.cron), entry.matches(instant_ms)
-    day = datetime.fromtimestamp(instant_ms / 1000, find_zone(entry.tz)).date()
-    for number in range(0 if cron.is_always else _MOST_DAYS):
-        if number == 0 or cron.matches_day(day) or cron.matches_day(day - _DAY):
-            borders = _find_borders(entry, day)
-            for place in reversed(range(bisect_right(borders, instant_ms))):
-                if entry.matches(borders[place] - 1) != state:
-                    return borders[place]
-        day -= _DAY
+        day += step * _DAY
     return None
 
 

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .limit import Limit
 from .validation import ValidationError
@@ -282,10 +282,10 @@ class BackendCapabilities:
     """Its verbs never cancel the asyncio task that they run in, as `asyncio.timeout` and task groups do. So an acquire
     needs no task of its own."""
 
-    @property
-    def supports_audit_logging(self) -> bool:
-        """Return True: every store keeps the audit log."""
-        return True
+    supports_audit_logging: ClassVar[bool] = True
+    """Every store keeps the audit log."""
+    supports_batch_operations: ClassVar[bool] = True
+    """Every store reads and writes several records at once."""
 
     @property
     def supports_usage_snapshots(self) -> bool:
@@ -293,16 +293,8 @@ class BackendCapabilities:
         return self.change_stream or self.usage_retention_days > 0
 
     @property
-    def supports_infrastructure_management(self) -> bool:
-        """Return whether a stack can be deployed for it, as for every store with a stream of changes."""
-        return self.change_stream
-
-    @property
     def supports_change_streams(self) -> bool:
-        """Return whether changes can be followed by a stream."""
+        """Return whether changes can be followed by a stream, so that a stack can be deployed for the store."""
         return self.change_stream
 
-    @property
-    def supports_batch_operations(self) -> bool:
-        """Always True: every store reads and writes several records at once."""
-        return True
+    supports_infrastructure_management = supports_change_streams

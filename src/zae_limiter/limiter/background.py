@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..forks import after_fork
-from ..repository.backend import Backend, ThreadBackend
+from ..repository.backend import Backend, SharedBackend
 from ..runtime.blocking import BlockingRuntime, run
 from ..stores.port import Preparable, ServesThreads, Store
 
@@ -34,7 +34,7 @@ class BackgroundStore:
 
     def open_backend(self) -> Backend:
         """Return the backend over `open`, for use cases that the calling thread runs through."""
-        return ThreadBackend(self._backend, self.open(), BlockingRuntime())
+        return SharedBackend(self._backend, self.open(), BlockingRuntime())
 
     def close(self) -> None:
         """Close what was opened."""

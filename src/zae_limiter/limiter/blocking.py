@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..repository.opening import StackOperations
 from ..repository.repository import Repository
 from ..runtime.blocking import BlockingRuntime
-from .lease_port import LeasePort
+from .charger import LeasePort
 from .limiter import RateLimiter
 from .options import OptionChecks
 

@@ -1,9 +1,13 @@
-"""Charging requests to any store: taking, checking and settling, with the unavailability policy and the slots."""
+"""Charging requests to any store: taking, checking and settling, with the unavailability policy and the slots.
+
+`Charger` is what a lease uses: five methods, and two shortcuts that never wait. `ObservedCharger` tells observers too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -17,26 +21,40 @@ from ..logs import RETURN_LOST, SETTLEMENT_LOST, log_event
 from ..observer import Settlement
 from ..records.algebra import Write
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
 from .availability import StoreAvailability
-from .chain import ChargePath
-from .chains import ChargePaths
+from .charge_path import ChargePath
+from .charge_paths import ChargePaths
 from .coalescer import Turn
 from .engine import Engine
-from .grant import Grant
-from .lease_port import Corrections, SettleNow, TakeNow
+from .grant import Grant, GrantFields, find_overdrawn
 from .observers import Observers
-from .options import AcquireRequest
+from .options import AcquireOptions, AcquireRequest
 from .slot_leases import SlotHolder, SlotLeases
 from .standing import Request, Standing
 from .waiting import Lines
 
+T = TypeVar("T")
+TakeNow: TypeAlias = Callable[[Reserving, str, str, dict[str, int], AcquireOptions], GrantFields | None]
+SettleNow: TypeAlias = Callable[[str, str, GrantFields, Mapping[str, int]], bool]
+
+
+class Corrections(NamedTuple):
+    """What a lease still has to write when it ends."""
+
+    request: AcquireRequest
+    shares: Sequence[tuple[Grant | None, Mapping[str, int]]]
+    """By grant, or None if nothing was taken before: its correction, in millitokens by limit."""
+    disclaim: Callable[[Mapping[str, int]], None]
+    """Called with a correction that may not have been written."""
+    holder: SlotHolder | None = None
+
 
 @dataclass(eq=False)
 class Charger:
-    """Charges the requests of one limiter: the `Charges` of its leases."""
+    """Charges the requests of one limiter's leases."""
 
     backend: Backend
     chains: ChargePaths
@@ -48,7 +66,9 @@ class Charger:
     looks_first: bool
     """Whether every acquire reads the buckets before it is decided."""
     take_now: TakeNow | None = None
+    """Take from one resource. None, with nothing taken, if that has to wait for something."""
     settle_now: SettleNow | None = None
+    """Settle one grant. False, with nothing done, if that has to wait for something."""
     is_observed: bool = False
 
     # Taking.
@@ -82,8 +102,7 @@ class Charger:
             else:
                 grant = await self.engine.take(chain, cost, now_ms, deadline, options, options.holder)
         except (RateLimiterUnavailable, ConfigurationError) as error:
-            availability.report_outage(error, options.policy, deadline, answers)
-            self._go_without(request, error)
+            self._go_without(request, error, deadline, answers)
             return None
         except RateLimitExceeded:
             if chain is not None and any(seen.seen_ms >= now_ms for _, seen in chain.primary_shards):
@@ -95,8 +114,15 @@ class Charger:
                 availability.report_answer()
         return grant
 
-    def _go_without(self, request: AcquireRequest, error: Exception) -> None:
+    def _go_without(
+        self,
+        request: AcquireRequest,
+        error: RateLimiterUnavailable | ConfigurationError,
+        deadline: Deadline,
+        answers: int,
+    ) -> None:
         """Return if the policy is to go on without the store, which covers no denied access; else raise ``error``."""
+        self.availability.report_outage(error, request.options.policy, deadline, answers)
         if isinstance(error, RateLimiterUnavailable):
             if not (isinstance(error, AccessDeniedError) or self.availability.blocks(request.options.policy)):
                 return
@@ -154,8 +180,7 @@ class Charger:
             check_known("consume", cost, chain.names)
             await self.engine.check(chain, chain.complete(cost), self.backend.clock.now_ms(), deadline)
         except (RateLimiterUnavailable, ConfigurationError) as error:
-            availability.report_outage(error, options.policy, deadline, answers)
-            self._go_without(request, error)
+            self._go_without(request, error, deadline, answers)
             return False
         availability.report_answer()
         return True
@@ -250,3 +275,76 @@ class Charger:
             availability.report_failure(options.policy, deadline, answers)
             raise
         availability.report_answer()
+
+
+@dataclass(eq=False)
+class ObservedCharger(Charger):
+    """A charger that tells the observers of its decisions, and of updates of a store inside the process."""
+
+    is_observed: bool = True
+
+    def __post_init__(self) -> None:
+        self._take_now, self._settle_now = self.take_now, self.settle_now
+        if self._take_now is not None:
+            self.take_now, self.settle_now = self._take_observed, self._settle_observed
+
+    async def take(self, request: AcquireRequest, note_wait: Callable[[float], None] | None = None) -> Grant | None:
+        """Take tokens as any charger does."""
+        waits = list[float]()
+        return await self._observe(
+            request, super().take(request, waits.append), waits if request.options.max_wait_ms else None
+        )
+
+    async def check(self, request: AcquireRequest) -> bool:
+        """Check a request as any charger does. One that passes decides nothing yet."""
+        return await self._observe(request, super().check(request))
+
+    async def _observe(self, request: AcquireRequest, work: Awaitable[T], waits: Sequence[float] | None = None) -> T:
+        started, tell = self.observers.now(), self.observers.notify_decision
+        try:
+            result = await work
+        except ZAELimiterError as error:
+            tell(request.entity_id, request.resources, error, started, waits)
+            raise
+        if not result:
+            tell(request.entity_id, request.resources, "unavailable_allowed", started, waits)
+        elif isinstance(result, Grant):
+            tell(request.entity_id, request.resources, "granted", started, waits, find_overdrawn(result))
+        return result
+
+    def _take_observed(
+        self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
+    ) -> GrantFields | None:
+        assert self._take_now is not None  # else this is not called
+        started, tell = self.observers.now(), self.observers.notify_decision
+        try:
+            granted = self._take_now(lease, entity_id, resource, cost, options)
+        except ZAELimiterError as error:
+            self._tell_update(started, error)
+            tell(entity_id, (resource,), error, started)
+            raise
+        if granted is not None:
+            self._tell_update(started)
+            tell(entity_id, (resource,), "granted", started, None, find_overdrawn(granted))
+        return granted
+
+    def _settle_observed(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
+        started = self.observers.now()
+        is_settled = self._settle_now is not None and self._settle_now(entity_id, resource, granted, delta)
+        if is_settled and any(delta.values()):
+            self._tell_update(started)
+        return is_settled
+
+    def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
+        """Tell of an update of a store inside the process: what can settle at once makes them."""
+        if self._settle_now is not None:
+            refused = isinstance(error, RateLimitExceeded)
+            outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
+            self.observers.notify_call("update", started, outcome, None if refused else error)
+
+
+@dataclass(slots=True)
+class LeasePort:
+    """How leases reach what charges them: the limiter replaces it when observers come or go."""
+
+    charger: Charger = field(init=False)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..core.decide import describe, find_fitting, refusal
+from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..core.refusals import StatusFields
-from ..records.algebra import Image, Key
+from ..records.algebra import Image
 from ..records.charging import ALONE, Refusal
 from ..records.level import CREDITS, SHARDS
 from ..records.slots import MOST_TAKEN, SlotRequest
-from .chain import BucketShard, ChargePath
+from .charge_path import BucketShard, ChargePath
 from .coalescer import PendingCharge
 from .grant import Grant
 from .planning import ShardCharge, StalePath, add_up, new_slot_request, plan_across_shards, plan_part
@@ -79,25 +77,17 @@ class Lack(NamedTuple):
             return None
         if any(level.scheduled for level, _ in chain.primary_shards):
             return None
-        images = {level.key: seen.image for level, seen in chain.primary_shards}
-        if any(image is not None and CREDITS in image for image in images.values()):
+        if any(seen.image is not None and CREDITS in seen.image for _, seen in chain.primary_shards):
             return None
         kind = RateLimitExceeded
         if any(each.is_permanent for _, missing in self.rows for each in missing):
             kind = CapacityExceeded
         for (_, seen), _ in self.rows if kind is RateLimitExceeded else ():
             seen.refused = True
-        return kind(partial(_describe, chain, images, cost, now_ms))
+        return chain.refusal(kind, cost, now_ms)
 
 
 UNKNOWN = Lack()
-
-
-def _describe(
-    chain: ChargePath, images: Mapping[Key, Image | None], cost: Mapping[str, int], now_ms: int
-) -> list[StatusFields]:
-    """Return the statuses of a refusal by buckets that were seen like this."""
-    return describe(chain.readings(now_ms, images), cost, now_ms)
 
 
 def draft(

@@ -6,22 +6,18 @@ is read again, an hour or a window ends, an expiry has to be put off, or numbers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from ..core.decide import describe
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..core.refusals import StatusFields
-from ..core.tokens import OwnedLimit, TokenFrame
-from ..records import bucket
+from ..core.tokens import OwnedLimit
 from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.charging import Frame
 from ..records.level import ANCHOR, HOUR_END, NEWEST, BucketLimits
 from ..records.watching import find_quiet_bounds
 from ..repository.last_seen import LastSeen
-from .chain import BucketShard, ChargePath
+from .charge_path import BucketShard, ChargePath
 from .grant import NOTHING
 
 _FAR = 1 << 62
@@ -33,51 +29,45 @@ class PlannedBucket:
 
     level: BucketLimits
     seen: LastSeen
-    by_name: Mapping[str, TokenFrame]
-    since_ms: int
+    frame: Frame
     until_ms: int
-    draws: tuple[OwnedLimit, ...]
-    settles: tuple[OwnedLimit, ...]
+    draws: Sequence[OwnedLimit]
+    settles: Sequence[OwnedLimit]
     """With what a debt has to leave so that it crosses no threshold."""
-    windows: tuple[tuple[str, int], ...]
+    windows: Sequence[tuple[str, int]]
     """The quotas whose tokens count only in the window in which they were taken, with the start of the present one."""
-    anchor_ms: int = field(init=False)
     pk: str = field(init=False)
     epoch: object = field(init=False)
     counts: bool = field(init=False)
     """Whether it counts the changes of an hour, for the usage."""
     is_plain: bool = field(init=False)
     """Whether what comes back always counts in full: it has no quota, and no soft limit."""
-    overdrafts: tuple[tuple[str, str], ...] = field(init=False)
+    overdrafts: Sequence[tuple[str, str]] = field(init=False)
     """The soft limits with the attributes that count what is overdrawn."""
 
     def __post_init__(self) -> None:
-        self.anchor_ms = next((limit.anchor_ms for limit in self.by_name.values()), 0)
-        self.pk, self.epoch, self.counts = self.level.key.pk, self.seen.epoch, self.level.usage_days > 0
         limits = self.level.token_limits
+        self.pk, self.epoch, self.counts = self.level.key.pk, self.seen.epoch, self.level.usage_days > 0
         self.is_plain = not limits.soft and not limits.quotas
         self.overdrafts = tuple(self.level.overdrafts().items()) if limits.soft else ()
 
     @classmethod
-    def look(cls, home: BucketShard, image: Image, now_ms: int) -> PlannedBucket | None:
+    def look(cls, home: BucketShard, now_ms: int) -> PlannedBucket | None:
         """Return a bucket as it can be charged from ``now_ms`` on; None if it has to be moved first, or has credits.
 
         All chains that pass through the bucket under the same limits share it.
         """
         level, seen = home
         known: PlannedBucket | None = seen.planned
-        if (
-            known is None
-            or known.level is not level
-            or known.epoch is not seen.epoch
-            or now_ms < known.since_ms
-            or level.token_limits.watched
-        ):
-            known = None
-        if known is None or now_ms > known.until_ms:
-            limits = seen.limits(level, image, now_ms)
-            seen.planned = known = None if limits is None else _read_numbers(home, limits, image, now_ms)
+        is_same = known is not None and known.level is level and known.epoch is seen.epoch
+        if known is None or not is_same or not known.is_good(now_ms) or level.token_limits.watched:
+            frame = seen.limits(level, seen.image or {}, now_ms)
+            known = None if frame is None or frame.lots else _read_numbers(home, frame, now_ms)
+            seen.planned = known
         return known if known is not None and now_ms <= known.until_ms else None
+
+    def is_good(self, now_ms: int) -> bool:
+        return self.frame.window[0] <= now_ms <= self.until_ms
 
     def returns_count(self, charged: Image, charged_ms: int, delta: Mapping[str, int]) -> bool:
         """Return whether all that comes back of a charge that left ``charged`` counts, and is known to the token."""
@@ -87,21 +77,16 @@ class PlannedBucket:
         for name, window_ms in self.windows:
             if delta.get(name, 0) < 0 and max(charged_ms, charged[NEWEST]) < window_ms:
                 return False
-        return not limits.soft or charged[ANCHOR] == self.anchor_ms
+        return not limits.soft or charged[ANCHOR] == self.frame.anchor_ms
 
     def return_overdraft(
-        self,
-        image: Image,
-        charged: Image,
-        charged_ms: int,
-        cost: Mapping[str, int],
-        delta: Mapping[str, int],
+        self, image: Image, charged: Image, charged_ms: int, cost: Mapping[str, int], delta: Mapping[str, int]
     ) -> None:
         """Take off in an image what a correction gives back of what its charge, which left ``charged``, overdrew."""
         for name, ov in self.overdrafts:
             back = delta.get(name, 0)
             if back < 0:
-                limit = self.by_name[name]
+                limit = self.frame.by_name[name]
                 overdrawn = min(cost.get(name, 0), -limit.level(charged[limit.at.tokens], charged_ms))
                 if overdrawn > 0:
                     image[ov] += max(back, -overdrawn)
@@ -109,7 +94,7 @@ class PlannedBucket:
     def note_debt(self, image: Image, delta: Mapping[str, int], now_ms: int) -> None:
         """Note in an image what ``delta`` owes at ``now_ms``: as a charge, and by an expiry after it is repaid."""
         for name, owed in delta.items():
-            limit = self.by_name.get(name)
+            limit = self.frame.by_name.get(name)
             if limit is None or owed <= 0:
                 continue
             if now_ms > image[NEWEST]:
@@ -121,31 +106,29 @@ class PlannedBucket:
                 image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))
 
 
-def _read_numbers(home: BucketShard, limits: Frame, image: Image, now_ms: int) -> PlannedBucket | None:
-    """Return a bucket with its limits as plain numbers; None if it has credits."""
+def _read_numbers(home: BucketShard, frame: Frame, now_ms: int) -> PlannedBucket:
+    """Return a bucket with its limits as plain numbers."""
     level, seen = home
-    if limits.lots:
-        return None
+    image, limits = seen.image or {}, level.token_limits
     hour_end = image.get(HOUR_END, 0) if level.usage_days else _FAR
-    until_ms = min(limits.until_ms, limits.window[1], hour_end - 1, image.get(TTL, _FAR) * MILLI - 1)
-    quiet = find_quiet_bounds(level, image, now_ms) if level.token_limits.watched else NOTHING
+    until_ms = min(frame.until_ms, frame.window[1], hour_end - 1, image.get(TTL, _FAR) * MILLI - 1)
+    quiet = find_quiet_bounds(level, image, now_ms) if limits.watched else NOTHING
     draws, settles = [], []
-    for name, limit in limits.by_name.items():
+    for name, limit in frame.by_name.items():
         (capacity, *_), anchor_ms, at, amount, period, rest = limit[:6]
         numbers = name, capacity, amount, period, anchor_ms, rest, at.tokens, at.consumed
         bound = quiet.get(name, -_FAR)
         # A window that begins with its first use moves the bucket.
-        is_idle, watched = name in limits.idle, name in quiet
-        ov = at.overdrawn if limit.soft and not is_idle and not watched else ""
+        is_idle = name in frame.idle
+        ov = at.overdrawn if limit.soft and not is_idle and name not in quiet else ""
         draws.append((*numbers, _FAR if is_idle else max(limit.floor, bound), ov))
         settles.append((*numbers, max(0, bound) if limit.soft else bound, ov))
     windows = []
-    for name in level.token_limits.quotas:
-        rule = level.token_limits[name].rule
+    for name in limits.quotas:
+        rule = limits[name].rule
         if rule.calendar is not None and rule.capacity == rule.amount:
             windows.append((name, rule.calendar.start(rule.calendar.index(now_ms))))
-    charges = tuple(draws), tuple(settles), tuple(windows)
-    return PlannedBucket(level, seen, limits.by_name, limits.window[0], until_ms, *charges)
+    return PlannedBucket(level, seen, frame, until_ms, draws, settles, windows)
 
 
 @dataclass(slots=True, eq=False)
@@ -153,9 +136,7 @@ class DrawPlan:
     """The buckets of a chain, good from one instant until another while the config is of its generation."""
 
     chain: ChargePath
-    buckets: tuple[PlannedBucket, ...]
-    names: Collection[str] = field(init=False)
-    """The limits of all levels."""
+    buckets: Sequence[PlannedBucket]
     generation: int = field(init=False)
     since_ms: int = field(init=False)
     until_ms: int = field(init=False)
@@ -166,17 +147,16 @@ class DrawPlan:
     """Whether these numbers tell why it refuses: no limit has a schedule, thresholds or anything else beside them."""
 
     def __post_init__(self) -> None:
-        chain, buckets = self.chain, self.buckets
-        self.may_overdraw = any(each.overdrafts for each in buckets)
-        self.names, self.generation = chain.names, chain.generation
-        self.since_ms = max([chain.since_ms, *(each.since_ms for each in buckets)])
+        self.generation = self.chain.generation
+        self.since_ms = max([self.chain.since_ms, *(each.frame.window[0] for each in self.buckets)])
+        self.until_ms = min([self.chain.valid_until_ms - 1, *(each.until_ms for each in self.buckets)])
         self.note_renewal()
-        self.until_ms = min([chain.valid_until_ms - 1, *(each.until_ms for each in buckets)])
-        levels = [(each.level, each.by_name) for each in buckets]
-        self.is_complete = not any(
-            level.scheduled or level.token_limits.has_more or len(limits) < len(level.limits)
-            for level, limits in levels
-        )
+        self.may_overdraw, self.is_complete = False, True
+        for each in self.buckets:
+            level = each.level
+            self.may_overdraw = self.may_overdraw or bool(each.overdrafts)
+            if level.scheduled or level.token_limits.has_more or len(each.draws) < len(level.limits):
+                self.is_complete = False
 
     def note_renewal(self) -> None:
         """Note when an expiry has to be put off next."""
@@ -186,21 +166,13 @@ class DrawPlan:
         """Raise the refusal of a cost by its buckets as they are; return if these numbers do not tell it."""
         if not self.is_complete:
             return
-        images = [(level, seen.image) for level, seen in self.chain.primary_shards]
-        describe = partial(_describe, images, cost, asked_ms)
-        for level, _ in images:
+        kind = RateLimitExceeded
+        for level, _ in self.chain.primary_shards:
             for name, need in cost.items():
                 limit = level.token_limits.get(name)
                 if limit is not None and need + limit.floor > limit.rule.capacity:
-                    raise CapacityExceeded(describe)
-        raise RateLimitExceeded(describe)
-
-
-def _describe(
-    images: Sequence[tuple[BucketLimits, Image | None]], cost: Mapping[str, int], now_ms: int
-) -> list[StatusFields]:
-    """Return the fields of the statuses of a refusal by buckets that were seen like this."""
-    return describe([bucket.reading([pair], now_ms) for pair in images], cost, now_ms)
+                    kind = CapacityExceeded
+        raise self.chain.refusal(kind, cost, asked_ms)
 
 
 def renew_expiry(level: BucketLimits, image: Image, now_ms: int) -> Image:

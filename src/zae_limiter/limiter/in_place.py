@@ -15,16 +15,15 @@ from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
 from ..records.level import CHANGES, MADE, NEWEST, BucketLimits
 from ..repository.backend import Backend
-from ..repository.outlook import Reserving
+from ..repository.last_seen import Reserving
 from ..runtime.blocking import run
 from ..runtime.serials import serials
-from ..stores.bounded import BoundedMap
 from ..stores.port import UpdatesInPlace
-from .announcing import Announcer
-from .chain import BucketShard, ChargePath
-from .chains import ChargePaths, Name
+from .charge_path import BucketShard, ChargePath
+from .charge_paths import ChargePaths, Name
 from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
 from .grant import NOTHING, GrantFields
+from .observers import Announcer
 from .options import AcquireOptions
 from .waiting import Lines
 
@@ -44,7 +43,6 @@ class InPlace:
         self._clock = backend.clock
         self._cache = backend.cache
         self._chains = chains
-        self._plans: BoundedMap[Name, DrawPlan] = BoundedMap(backend.max_cached_keys)
         self._lines = lines
         self._announcer = announcer
 
@@ -62,9 +60,10 @@ class InPlace:
             return None
         now_ms, name = self._clock.now_ms(), (entity_id, resource, options.given)
         try:
-            plan = self._plans.get(name)
+            chain = self._chains.get(name)
         except TypeError:  # not hashable: no name, as `ChargePaths.resolve` will say
             return None
+        plan: DrawPlan | None = None if chain is None else chain.plan
         if plan is None or not plan.since_ms <= now_ms <= plan.until_ms or plan.generation != self._cache.generation:
             return self._take_afresh(lease, name, cost, options, now_ms)
         chain = plan.chain
@@ -87,7 +86,7 @@ class InPlace:
         Return None, with nothing taken, if the plan is out of date or takes more than its numbers to decide. Raise
         `RateLimitExceeded` if a bucket does not hold the cost.
         """
-        images, names = self._images, plan.names
+        images, names = self._images, plan.chain.names
         after: list[Image] = []
         for name in cost:
             if name not in names:
@@ -113,13 +112,16 @@ class InPlace:
             seen.seen_ms, seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
-    def _log_overdrafts(self, plan: DrawPlan, after: Sequence[Image], taken: Mapping[str, int], now_ms: int) -> None:
+    def _log_overdrafts(
+        self, plan: DrawPlan, after: Sequence[Image | None], taken: Mapping[str, int], now_ms: int
+    ) -> None:
         """Log the soft limits of which more was taken than there was."""
         for bucket, image in zip(plan.buckets, after, strict=True):
             for name, _ in bucket.overdrafts:
-                limit = bucket.by_name[name]
-                if taken.get(name, 0) > 0 and image[limit.at.tokens] + limit.since(now_ms) < 0:
-                    self._announcer.log_overdrafts(bucket.level, (name,), now_ms)
+                if image is not None and taken.get(name, 0) > 0:
+                    limit = bucket.frame.by_name[name]
+                    if image[limit.at.tokens] + limit.since(now_ms) < 0:
+                        self._announcer.log_overdrafts(bucket.level, (name,), now_ms)
 
     def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
         """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
@@ -143,61 +145,64 @@ class InPlace:
         if chain.has_quotas:
             chain.note_reservation(lease, cost)
         with self._lock:
-            granted = self._take_seen(chain, name, cost, now_ms)
-            plan = self._plans.get(name)
-        if granted is not None and plan is not None and plan.may_overdraw and plan.chain is chain:
-            self._log_overdrafts(plan, [image or {} for image in granted[2]], cost, granted[3])
+            granted = self._take_seen(chain, cost, now_ms)
+            plan = chain.plan
+        if granted is not None and plan is not None and plan.may_overdraw:
+            self._log_overdrafts(plan, granted[2], cost, granted[3])
         return granted
 
-    def _take_seen(self, chain: ChargePath, name: Name, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
+    def _take_seen(self, chain: ChargePath, cost: Mapping[str, int], asked_ms: int) -> GrantFields | None:
         """Take ``cost`` after a look at every bucket, under the lock; None if it needs more than that.
 
         The clock may have stepped back since a bucket was last seen: then it is decided as of that instant.
         """
-        there, missing, now_ms = self._look_at_all(chain, asked_ms)
-        if there is None or (missing and chain.is_unsure(now_ms)):
+        plan, missing, now_ms = self._look(chain, asked_ms)
+        if plan is None or (missing and chain.is_unsure(now_ms)):
             return None
         for level, _ in missing:
             if not _fits_new(level, cost):
                 return None
+        chain.plan = None if missing else plan
         after: list[Image] | None = []
-        if there:
-            plan = DrawPlan(chain, there)
-            if not missing:
-                self._plans.put(name, plan)
+        if plan.buckets:
             after = self._draw(plan, cost, now_ms, asked_ms) if plan.is_complete or not missing else None
         if after is None:
             return None
-        images = {bucket.pk: image for bucket, image in zip(there, after, strict=True)}
-        for level, seen in missing:
-            images[level.key.pk], full_ms = _make_bucket(level, cost, now_ms)
-            self._store.insert_bucket(level.key, images[level.key.pk], now_ms, full_ms)
-            seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
-        return (
-            chain,
-            cost,
-            [images[level.key.pk] for level, _ in chain.primary_shards],
-            now_ms,
-            NOTHING,
-            None,
-            None,
-            None,
-        )
+        if missing:
+            images = {bucket.pk: image for bucket, image in zip(plan.buckets, after, strict=True)}
+            for level, seen in missing:
+                images[level.key.pk] = self._make_bucket(level, cost, now_ms)
+                seen.show(None, now_ms)  # most new keys do not come back soon: the image is left to the store alone
+            after = [images[level.key.pk] for level, _ in chain.primary_shards]
+        return chain, cost, after, now_ms, NOTHING, None, None, None
+
+    def _make_bucket(self, level: BucketLimits, cost: Mapping[str, int], now_ms: int) -> Image:
+        """Add a bucket from which ``cost`` was taken to the store, and return it."""
+        entries, full_ms = level.token_limits, now_ms
+        cost = {name: need for name, need in cost.items() if name in entries}
+        for name, need in cost.items():
+            rule = entries[name].rule
+            full_ms = max(full_ms, rule.fits_at(rule.capacity - need, now_ms, rule.capacity))
+        image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
+        if expires_ms is not None:
+            image[TTL] = expiry_seconds(expires_ms)
+        self._store.insert_bucket(level.key, image, now_ms, full_ms)
+        return image
 
     # Looking.
 
-    def _look_at_all(
-        self, chain: ChargePath, asked_ms: int
-    ) -> tuple[tuple[PlannedBucket, ...] | None, list[BucketShard], int]:
+    def _look(self, chain: ChargePath, asked_ms: int) -> tuple[DrawPlan | None, list[BucketShard], int]:
         """Look at all buckets of a chain, under the lock, as of now or as of the instant at which one was seen later.
 
-        Return those that can be charged in place, None if one cannot; those that do not exist; and the instant.
+        Return a plan of those that exist, None if one of them cannot be charged in place; those that do not exist; and
+        the instant.
         """
         missing: list[BucketShard] = []
+        there: list[PlannedBucket] = []
         now_ms = asked_ms
-        for home in chain.primary_shards:
+        for home in () if chain.sharded else chain.primary_shards:
             level, seen = home
-            image = None if level.shard_count > 1 else self._store.find_bucket(level.key, asked_ms)
+            image = self._store.find_bucket(level.key, asked_ms)
             if image is None:
                 seen.show(None, asked_ms)
                 missing.append(home)
@@ -205,16 +210,13 @@ class InPlace:
             if image is not seen.image:
                 seen.show(inspect(level.key, image), asked_ms)
             now_ms = max(now_ms, seen.seen_ms)
-        there: list[PlannedBucket] = []
         for home in chain.primary_shards:
-            if home.level.shard_count > 1:
-                return None, [], now_ms
-            planned = None if home.seen.image is None else PlannedBucket.look(home, home.seen.image, now_ms)
-            if planned is not None:
+            if home.seen.image is not None:
+                planned = PlannedBucket.look(home, now_ms)
+                if planned is None:
+                    return None, missing, now_ms
                 there.append(planned)
-            elif home.seen.image is not None:
-                return None, [], now_ms
-        return tuple(there), missing, now_ms
+        return None if chain.sharded else DrawPlan(chain, there), missing, now_ms
 
     # Settling.
 
@@ -224,28 +226,25 @@ class InPlace:
         is_plain = parts is None and settled is None and held is None and not self._backend.closed
         if not is_plain or self._lines.waiting or self._is_inside():
             return False
-        now_ms, name = self._clock.now_ms(), (entity_id, resource, chain.given)
-        plan, generation = self._plans.get(name), self._cache.generation  # debt counts under the limits in force
-        if plan is None or plan.generation != generation or not plan.since_ms <= now_ms <= plan.until_ms:
-            plan = None
-        elif plan.chain is not chain and not plan.chain.is_like(chain):
-            return False
         if not any(delta.values()):
             return True
+        now_ms, current = self._clock.now_ms(), self._chains.get((entity_id, resource, chain.given))
+        if current is None or current.generation != self._cache.generation:  # debt counts under the limits in force
+            return False
+        is_good = current.since_ms <= now_ms < current.valid_until_ms
+        if not is_good or (current is not chain and not current.is_like(chain)):
+            return False
         with self._lock:
+            plan: DrawPlan | None = current.plan
             if plan is None or not self._settle(plan, granted, delta, now_ms):
-                current = self._chains.known(*name, now_ms)
-                if current is None or not current.is_like(chain):
+                plan, missing, instant_ms = self._look(current, now_ms)
+                if plan is None or missing or instant_ms != now_ms:
                     return False
-                there, missing, instant_ms = self._look_at_all(current, now_ms)
-                if there is None or missing or instant_ms != now_ms:
-                    return False
-                plan = DrawPlan(current, there)
-                self._plans.put(name, plan)
+                current.plan = plan
                 if not self._settle(plan, granted, delta, now_ms):
                     return False
         if plan.may_overdraw:
-            self._log_overdrafts(plan, [bucket.seen.image or {} for bucket in plan.buckets], delta, now_ms)
+            self._log_overdrafts(plan, [bucket.seen.image for bucket in plan.buckets], delta, now_ms)
         if self._lines.occupied:
             self._lines.stir(chain.roots)
         return True
@@ -255,14 +254,16 @@ class InPlace:
 
         Return False, with nothing done, if the plan is out of date or it needs more.
         """
-        images, charged, charged_ms = self._images, granted[2], granted[3]
+        if not plan.since_ms <= now_ms <= plan.until_ms:
+            return False
+        images, charged_ms = self._images, granted[3]
         before: list[Image] = []
         after: list[Image] = []
         owes = returns = False
         for amount in delta.values():
             owes, returns = owes or amount > 0, returns or amount < 0
-        for bucket in plan.buckets:
-            seen, left = bucket.seen, charged[len(before)] or {}
+        for bucket, charged in zip(plan.buckets, granted[2], strict=True):
+            seen, left = bucket.seen, charged or {}
             image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
             if seen.epoch is not bucket.epoch or images.get(bucket.pk) is not image or seen.seen_ms > now_ms:
                 return False
@@ -301,16 +302,3 @@ def _fits_new(level: BucketLimits, cost: Mapping[str, int]) -> bool:
         if entry is not None and (need > entry.rule.capacity or need + entry.floor > entry.rule.capacity):
             return False
     return not entries.watched and not entries.first_use
-
-
-def _make_bucket(level: BucketLimits, cost: Mapping[str, int], now_ms: int) -> tuple[Image, int]:
-    """Return a new bucket from which ``cost`` was taken, and when it is full."""
-    entries, full_ms = level.token_limits, now_ms
-    cost = {name: need for name, need in cost.items() if name in entries}
-    for name, need in cost.items():
-        rule = entries[name].rule
-        full_ms = max(full_ms, rule.fits_at(rule.capacity - need, now_ms, rule.capacity))
-    image, expires_ms = charging.new_bucket(level, cost, now_ms, 1, next(serials))
-    if expires_ms is not None:
-        image[TTL] = expiry_seconds(expires_ms)
-    return image, full_ms

@@ -12,26 +12,23 @@ from ..core.slots import SlotOwner
 from ..core.validation import flag
 from ..core.values import OnUnavailable
 from ..observer import Observer
-from ..repository.backend import MAX_MULTIPLIER, LimiterBackend
+from ..repository.backend import MAX_MULTIPLIER, SharedBackend
+from ..repository.configs import PolicyOperations
 from ..repository.entities import EntityOperations
 from ..repository.history import HistoryOperations
 from ..repository.opening import StackOperations
-from ..repository.policies import PolicyOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import Store, UpdatesInPlace
 from .amounts import OnError, check_amounts
-from .announcing import Announcer
 from .availability import StoreAvailability
 from .background import BackgroundStore
-from .chains import ChargePaths
-from .charger import Charger
+from .charge_paths import ChargePaths
+from .charger import Charger, LeasePort, ObservedCharger, SettleNow, TakeNow
 from .engine import Engine
 from .in_place import InPlace
 from .lease import Lease
-from .lease_port import LeasePort, SettleNow, TakeNow
-from .observed import ObservedCharger
-from .observers import Observers, observe_store
+from .observers import Announcer, ObservedStore, Observers
 from .options import MOST_PREFETCH_MS, OnLost, OptionChecks, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .slot_leases import SlotLeases
@@ -90,7 +87,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         on_unavailable = read_earlier(earlier, on_unavailable)
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
-        self._backend = LimiterBackend(self.repository)
+        self._backend = SharedBackend(self.repository._backend)
         multiplier = self._backend.bucket_ttl_multiplier
         if bucket_ttl_refill_multiplier is not None:
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
@@ -105,7 +102,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         self._lines = Lines(self._backend, self._observers.now)
         self._availability = StoreAvailability(self._backend, self._chains, self._observers)
         self._prefetcher = self._open_background(prefetch)
-        self._port = LeasePort(self._backend.log_fields())
+        self._port = LeasePort()
         self.observers = () if observer is None else (observer,)
 
     def _open_repository(self, given: Repository | Store | str | None, aws: dict[str, Any]) -> Repository:
@@ -163,7 +160,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     def _make_charger(self, observers: tuple[Observer, ...]) -> Charger:
         """Return what charges the requests of this limiter, over a new engine."""
         store, prefetcher = self.repository.store, self._prefetcher
-        self._backend.store = observe_store(store, self._observers)
+        self._backend.store = ObservedStore(store, self._observers) if self._observers.of["on_store_call"] else store
         engine = Engine(self._backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines)
         take_now: TakeNow | None = None
         settle_now: SettleNow | None = None

@@ -1,12 +1,14 @@
-"""Telling the observers of a limiter, and a store that tells them of its calls."""
+"""Telling what a limiter does: its observers, a store that tells them of its calls, and the events of limits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Literal, TypeVar
 
+from ..core.alerts import Alert
 from ..core.errors import (
     AccessDeniedError,
     CapacityExceeded,
@@ -16,21 +18,25 @@ from ..core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from ..core.values import AuditAction
 from ..forks import protect
-from ..logs import OBSERVER_FAILED, log_event
+from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, log_event
 from ..observer import Decision, Observer, Outcome, StoreCall
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..records.audit import leave_alert
+from ..records.level import BucketLimits
 from ..repository.backend import Backend
+from ..runtime.deadline import Deadline
+from ..stores.bounded import BoundedMap
 from ..stores.port import Store
+from .planning import ShardCharge
 
 T = TypeVar("T")
-Verb: TypeAlias = Literal["read", "commit", "query"]
-CallOutcome: TypeAlias = Literal["done", "conflict", "failed"]
 
-_METHODS = (
-    *("on_decision", "on_settlement", "on_alert", "on_slot_lost"),
-    *("on_store_call", "on_config_lookups", "on_state_change"),
-)
+_METHODS = tuple([name for name in vars(Observer) if name.startswith("on_")])
+_PAUSE_MS = 60_000
+"""How long nothing more is logged of a soft limit of a resource that was exceeded."""
+_MOST_LIMITS = 1_000
 
 
 class Observers:
@@ -43,7 +49,7 @@ class Observers:
         self.now = time.perf_counter if backend.stopwatch is time.monotonic else backend.stopwatch
         """The stop-watch of what is told, in seconds."""
         self._backend = backend
-        self._failed: set[object] = set()
+        self._failed: set[int | str] = set()
         self._lock = threading.RLock()  # as that of `BoundedMap`
         self._lookups = (0, 0)
         protect(self._lock)
@@ -56,7 +62,7 @@ class Observers:
             if isinstance(observer, type) or not all(callable(getattr(observer, name, None)) for name in _METHODS):
                 raise ValidationError("observer", observer, "must have the methods of zae_limiter.Observer")
         self._count_lookups()
-        self._failed = set()
+        self._failed = {name for name in self._failed if isinstance(name, str)}
         for name in _METHODS:
             inherited = getattr(Observer, name)
             self.of[name] = tuple([each for each in observers if getattr(type(each), name, None) is not inherited])
@@ -77,7 +83,7 @@ class Observers:
         except Exception as error:
             self._log_failure(name, name, error)
 
-    def _log_failure(self, key: object, name: str, error: Exception) -> None:
+    def _log_failure(self, key: int | str, name: str, error: Exception) -> None:
         if key not in self._failed:
             self._failed.add(key)
             fields = {"zae_observer": name, "zae_error_type": type(error).__name__}
@@ -97,7 +103,7 @@ class Observers:
 
         ``waits`` are the seconds of each pause in line, which are not part of deciding; None without ``max_wait``.
         """
-        found = classify(outcome) if isinstance(outcome, ZAELimiterError) else outcome
+        found = _classify(outcome) if isinstance(outcome, ZAELimiterError) else outcome
         if found is None:
             return
         waited = None if waits is None else sum(waits, 0.0)
@@ -114,6 +120,28 @@ class Observers:
             self._lookups = (cache.hits, cache.misses)
             return self._lookups[0] - hits, self._lookups[1] - misses
 
+    def notify_call(
+        self,
+        verb: Literal["read", "commit", "query", "update"],
+        started: float,
+        outcome: Literal["done", "conflict", "failed"],
+        error: BaseException | None = None,
+    ) -> None:
+        """Tell of a call of the store that was ``started`` then and has ended now."""
+        if self.of["on_store_call"]:
+            self.notify("on_store_call", StoreCall(verb, self.now() - started, outcome, error))
+
+
+def _classify(error: ZAELimiterError) -> Outcome | None:
+    """Return what an error means as a decision; None if nothing was decided."""
+    if isinstance(error, RateLimitExceeded):
+        return "never" if isinstance(error, CapacityExceeded) else "refused"
+    if isinstance(error, ResourceDisabled):
+        return "disabled"
+    if isinstance(error, RateLimiterUnavailable) and not isinstance(error, AccessDeniedError):
+        return "unavailable_blocked"
+    return None if isinstance(error, ValidationError) else "failed"
+
 
 class ObservedStore:
     """A store whose calls are timed and told to observers."""
@@ -121,6 +149,7 @@ class ObservedStore:
     def __init__(self, inner: Store, observers: Observers) -> None:
         self.capabilities = inner.capabilities
         self.clock = inner.clock
+        self.close = inner.close
         self.stack_name: str | None = getattr(inner, "stack_name", None)
         self._inner = inner
         self._observers = observers
@@ -137,37 +166,90 @@ class ObservedStore:
         """Query the store inside."""
         return await self._time("query", self._inner.query(query, timeout=timeout))
 
-    async def close(self) -> None:
-        """Close the store inside."""
-        await self._inner.close()
-
-    async def _time(self, verb: Verb, call: Awaitable[T]) -> T:
+    async def _time(self, verb: Literal["read", "commit", "query"], call: Awaitable[T]) -> T:
         started = self._observers.now()
         try:
             result = await call
         except BaseException as error:
-            self._tell(verb, started, "failed", error)
+            self._observers.notify_call(verb, started, "failed", error)
             raise
-        self._tell(verb, started, "conflict" if isinstance(result, Conflict) else "done")
+        self._observers.notify_call(verb, started, "conflict" if isinstance(result, Conflict) else "done")
         return result
 
-    def _tell(self, verb: Verb, started: float, outcome: CallOutcome, error: BaseException | None = None) -> None:
-        self._observers.notify("on_store_call", StoreCall(verb, self._observers.now() - started, outcome, error))
 
+class Announcer:
+    """Announces what committed writes did to limits besides taking from them: they crossed thresholds, or soft limits.
 
-def classify(error: ZAELimiterError) -> Outcome | None:
-    """Return what an error means as a decision; None if nothing was decided."""
-    if isinstance(error, RateLimitExceeded):
-        return "never" if isinstance(error, CapacityExceeded) else "refused"
-    if isinstance(error, ResourceDisabled):
-        return "disabled"
-    if isinstance(error, RateLimiterUnavailable) and not isinstance(error, AccessDeniedError):
-        return "unavailable_blocked"
-    return None if isinstance(error, ValidationError) else "failed"
+    That is recorded, logged and told.
+    """
 
+    def __init__(self, backend: Backend, observers: Observers, on_alert: Callable[[Alert], None] | None) -> None:
+        if on_alert is not None and not callable(on_alert):
+            raise ValidationError("on_alert", on_alert, "must be a function that takes an Alert")
+        self._backend = backend
+        self._observers = observers
+        self._on_alert = on_alert
+        self._logged: BoundedMap[tuple[str, str], int] = BoundedMap(_MOST_LIMITS)
+        """By resource and limit: when it was last logged that it was exceeded."""
 
-def observe_store(store: Store, observers: Observers) -> Store:
-    """Return a store that tells ``observers`` of its calls; the store itself where none wants to know."""
-    if not observers.of["on_store_call"]:
-        return store
-    return ObservedStore(store, observers)
+    def announce_overdraft(self, level: BucketLimits, write: Write, now_ms: int) -> None:
+        """Log the soft limits that a write to the bucket of ``level`` has overdrawn."""
+        attributes = level.overdrafts().items()
+        names = [name for name, attr in attributes if write.add.get(attr, 0) > 0 or write.put.get(attr, 0) > 0]
+        self.log_overdrafts(level, names, now_ms)
+
+    def log_overdrafts(self, level: BucketLimits, limit_names: Iterable[str], now_ms: int) -> None:
+        """Log that soft limits were exceeded, each once a minute at most."""
+        for name in limit_names:
+            last_ms = self._logged.get((level.resource, name))
+            if last_ms is None or not 0 <= now_ms - last_ms < _PAUSE_MS:
+                self._logged.put((level.resource, name), now_ms)
+                message = "the soft limit %s of %s was exceeded; this is logged once a minute"
+                whose = {"zae_resource": level.resource, "zae_limit": name}
+                log_event(OVERDRAWN, message, name, level.resource, **self._backend.log_fields(), **whose)
+
+    def with_events(self, part: ShardCharge) -> tuple[Write, ...]:
+        """Return the writes that belong into the commit of a part: the usage that it books, and `events`."""
+        return (*part.accruals, *self.events(part.shard.level, part.alerts))
+
+    def events(self, level: BucketLimits, alerts: Sequence[Alert]) -> tuple[Write, ...]:
+        """Return the audit events of thresholds for the commit that crosses them; none where that is not free."""
+        free = self._backend.store.capabilities.free_atomic_commit
+        return tuple([self._event(level, alert) for alert in alerts]) if free else ()
+
+    def _event(self, level: BucketLimits, alert: Alert) -> Write:
+        details = {"limit": alert.limit_name, "threshold": alert.threshold, "used": alert.used}
+        details |= {"capacity": alert.limit.capacity}
+        if alert.resets_at is not None:
+            details["resets_at"] = alert.resets_at.isoformat()
+        return self._backend.event(
+            level.namespace_id, AuditAction.LIMIT_ALERT, alert.entity_id, None, alert.resource, details
+        )
+
+    async def announce_alerts(self, level: BucketLimits, alerts: Sequence[Alert], deadline: Deadline) -> None:
+        """Log thresholds that a committed write has crossed, and tell the observers and ``on_alert``.
+
+        Record them first where the commit could not: if an aggregator follows the store's changes, the events are left
+        for it. Nothing of it raises.
+        """
+        able = self._backend.store.capabilities
+        for alert in () if able.free_atomic_commit else alerts:
+            write = self._event(level, alert)
+            try:
+                writes = [leave_alert(write) if able.change_stream else write]
+                await self._backend.store.commit(writes, timeout=deadline.left())
+            except ZAELimiterError as error:
+                fields = {**self._fields(alert), "zae_error_type": type(error).__name__}
+                log_event(ALERT_UNRECORDED, "an alert is not in the audit log: %s", error, **fields)
+        for alert in alerts:
+            fields = {**self._fields(alert), "zae_threshold": alert.threshold, "zae_used": alert.used}
+            message = "%s on %s has used %.4g %% of %s"
+            told = (alert.entity_id, alert.resource, alert.threshold * 100, alert.limit_name)
+            log_event(ALERT, message, *told, **fields)
+            self._observers.notify("on_alert", alert)
+            if self._on_alert is not None:
+                self._observers.call_back("on_alert", partial(self._on_alert, alert))
+
+    def _fields(self, alert: Alert) -> dict[str, object]:
+        whose = {"zae_entity_id": alert.entity_id, "zae_resource": alert.resource, "zae_limit": alert.limit_name}
+        return {**self._backend.log_fields(), **whose}

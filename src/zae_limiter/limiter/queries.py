@@ -21,8 +21,8 @@ from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
-from .chain import ChargePath, Override
-from .chains import ChargePaths, join
+from .charge_path import ChargePath, Override
+from .charge_paths import ChargePaths, join
 from .engine import Engine
 from .options import check_override, warn_stored_limits
 
@@ -202,7 +202,7 @@ class QueryOperations(Operations):
         Capacities are those in force; for entities without stored limits those of the last charge.
         """
         from ..core.reports import EntityCapacity, ResourceCapacity
-        from ..core.survey import used_pct
+        from ..core.usage import used_pct
 
         names.resource(resource)
         names.limit_name(limit_name, "limit_name")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ..core.config import share_no_name
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from ..core.sharing import share_no_name
 from ..core.values import Entity
 from .states import SYSTEM, Manifest, Stored, Subject
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
-from ..core.limit_parts import read_schedule
+from ..core.schedule import read_schedule
 from ..core.values import Access, OnUnavailable
 from .algebra import ABSENT, PRESENT, Guard, Image, Key, Write
 from .level import parse_calendar
@@ -36,6 +36,8 @@ from .level import parse_calendar
 VERSION = "config_version"
 CHANGED = "changed_ms"
 _FIELDS = ("cp", "ra", "rp")
+_VOLATILE = ("on_unavailable", "access", "cascade", "GSI3PK", "GSI3SK")
+"""The attributes that a config has only while it says something."""
 FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh|ms)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
 
@@ -85,22 +87,19 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
     """Return the attributes that state the limits."""
     put: dict[str, int | str] = {}
     for limit in limits:
-        numbers = (limit.capacity, limit.refill_amount, limit.refill_period_seconds)
-        put |= {attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)}
-        if limit.calendar is not None:
-            put[attribute(limit.name, "ca")] = limit.calendar.text
-        if limit.soft:
-            put[attribute(limit.name, "so")] = 1
-        if limit.floors:
-            put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
-        if limit.alerts:
-            put[attribute(limit.name, "al")] = ",".join(map(repr, limit.alerts))
-        if limit.schedule:
-            put[attribute(limit.name, "sc")] = ";".join(entry.text for entry in limit.schedule)
-        if limit.ttl:
-            put[attribute(limit.name, "tl")] = limit.ttl
-        if limit.max_hold:
-            put[attribute(limit.name, "mh")] = limit.max_hold
+        fields: dict[str, int | str] = {
+            "cp": limit.capacity,
+            "ra": limit.refill_amount,
+            "rp": limit.refill_period_seconds,
+            "ca": "" if limit.calendar is None else limit.calendar.text,
+            "so": int(limit.soft),
+            "fl": ",".join(f"{name}={part!r}" for name, part in limit.floors),
+            "al": ",".join(map(repr, limit.alerts)),
+            "sc": ";".join(entry.text for entry in limit.schedule),
+            "tl": limit.ttl,
+            "mh": limit.max_hold,
+        }
+        put |= {attribute(limit.name, field): value for field, value in fields.items() if value}
     return put
 
 
@@ -181,17 +180,7 @@ def replace(key: Key, seen: Image | None, new: Config, identity: Mapping[str, An
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    volatile = (
-        "on_unavailable",
-        "access",
-        "cascade",
-        "GSI3PK",
-        "GSI3SK",
-    )  # what a config has only while it says something
-    remove = tuple(
-        attr
-        for attr in seen
-        if attr not in put and (attr[:2] == "l_" or attr in volatile or FOREIGN.fullmatch(attr) is not None)
-    )
+    stale = (attr for attr in seen if attr[:2] == "l_" or attr in _VOLATILE or FOREIGN.fullmatch(attr) is not None)
+    remove = tuple([attr for attr in stale if attr not in put])
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

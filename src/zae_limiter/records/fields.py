@@ -1,8 +1,12 @@
-"""The attributes of a stored record, checked where it is decoded: damage is named and never taken for a value."""
+"""The attributes of a stored record, checked where it is decoded: damage is named and never taken for a value.
+
+Instants that people read are stored as RFC 3339 in UTC.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -34,3 +38,9 @@ def read_fields(
             f"The {kind} record ({where}) is damaged: {', '.join(wrong)}; write or delete it again."
         )
     return found
+
+
+def iso(instant_ms: int) -> str:
+    """Return an instant with milliseconds: ``2026-01-31T12:00:00.250Z``."""
+    moment = datetime.fromtimestamp(instant_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

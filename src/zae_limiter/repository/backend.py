@@ -16,7 +16,7 @@ from ..core.values import AuditAction, AuditEvent, Namespace
 from ..logs import AGGREGATOR_OUTDATED, log_event
 from ..records import audit, keys, namespace, version
 from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.ledger import BucketChange
 from ..records.version import Deployed
 from ..runtime.deadline import Deadline, stopwatch
@@ -98,7 +98,7 @@ class Backend:
             self.check_usable()
             await self.unprepared()
             self.unprepared = None
-        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
+        return self.deadline(seconds)
 
     def check_usable(self) -> None:
         """Raise RuntimeError where the caller cannot wait for the store, `RateLimiterClosedError` after `close`."""
@@ -137,9 +137,7 @@ class Backend:
 
         Data that this client cannot work with are refused here, before anything is done with them.
         """
-        self.runtime.check_running()
-        if self.closed:
-            raise RateLimiterClosedError
+        self.check_usable()
         if self._namespace_id is None:
             self._namespace_id = await self._open_namespace(deadline)
         return self._namespace_id
@@ -288,26 +286,18 @@ def log_aggregator_warning(deployed: Deployed) -> None:
         log_event(AGGREGATOR_OUTDATED, "%s", warning, **versions)
 
 
-class LimiterBackend(Backend):
-    """The backend of a repository as one limiter uses it: all state is shared, but the limiter may replace `store`."""
+class SharedBackend(Backend):
+    """A backend that shares all state with another one, except the store and the runtime.
 
-    __slots__ = ("store",)
+    A limiter may replace its store, and threads have both of their own.
+    """
 
-    def __init__(self, repository: Operations) -> None:
-        shared = repository._backend
+    __slots__ = ("runtime", "store")
+
+    def __init__(self, shared: Backend, store: Store | None = None, runtime: Runtime | None = None) -> None:
         self.__dict__ = shared.__dict__
-        self.store = shared.store
-
-
-class ThreadBackend(LimiterBackend):
-    """The same for work in threads of its own, over a store that these can use."""
-
-    __slots__ = ("runtime",)
-
-    def __init__(self, shared: Backend, store: Store, runtime: Runtime) -> None:
-        self.__dict__ = shared.__dict__
-        self.store = store
-        self.runtime = runtime
+        self.store = shared.store if store is None else store
+        self.runtime = shared.runtime if runtime is None else runtime
 
 
 class Operations:

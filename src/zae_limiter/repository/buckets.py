@@ -27,7 +27,7 @@ from .resolving import read_policy
 
 if TYPE_CHECKING:
     from ..core.reports import BucketState, Credit
-    from ..core.survey import Load, Survey
+    from ..core.usage import Load, Survey
 
 TRIES = 100
 MAX_RECORDS = 10_000
@@ -144,12 +144,7 @@ class BucketOperations(Operations):
         return [state for state in states if limit_name in (None, state.limit_name)]
 
     async def _commit_forgetting(
-        self,
-        writes: Sequence[Write],
-        buckets: Sequence[Key],
-        deadline: Deadline,
-        *,
-        exact: bool,
+        self, writes: Sequence[Write], buckets: Sequence[Key], deadline: Deadline, *, exact: bool
     ) -> bool:
         """Commit writes together with as many deletions of buckets as fit, first shards last.
 
@@ -157,10 +152,9 @@ class BucketOperations(Operations):
         every concurrent consumer.
         """
         able = self._backend.store.capabilities
+        if able.usage_retention_days and exact and able.wide_commits:
+            return await self._commit_booking(writes, list(dict.fromkeys(buckets)), deadline)
         if able.usage_retention_days:
-            if exact and able.wide_commits:
-                keys_once = list(dict.fromkeys(buckets))
-                return await self._commit_booking(writes, keys_once, deadline)
             await self._book_readable(buckets, deadline)
         roots, shards = await self._plan_deletions(buckets, deadline)
         deletions = [*shards, *roots]
@@ -243,7 +237,7 @@ class SurveyOperations(Operations):
         A bucket is shown under the limits of its last charge: no config is read.
         At most ``max_records`` records are read: on DynamoDB about one read unit per bucket and shard.
         """
-        from ..core.survey import MOST_RECORDS, Survey
+        from ..core.usage import MOST_RECORDS, Survey
 
         max_records = whole("max_records", max_records, 1, MOST_RECORDS, "records")
         if resource is not None:
@@ -267,7 +261,7 @@ def _is_whole(shards: bucket.Shards) -> bool:
 
 
 def _load(shards: bucket.Shards, state: BucketState, now_ms: int) -> Load:
-    from ..core.survey import Load, used_pct
+    from ..core.usage import Load, used_pct
 
     balances = bucket.held_balances(shards, state.limit_name, now_ms)
     capacity, left = state.capacity_milli // MILLI, balance(balances, now_ms) // MILLI

@@ -23,12 +23,17 @@ else:
 R = TypeVar("R", bound=OpeningOperations)
 
 
-class StackSettings(OldBuilder):
-    """Collects the options of a stack. They are those of `StackOptions`."""
+class RepositoryOptions(OldBuilder):
+    """Collects the arguments of a repository and the options of its stack, which are those of `StackOptions`."""
 
     def __init__(self) -> None:
         self._stack_options: StackOptions | None = None
         self._settings: dict[str, Any] = {}
+        self._url: str | Store | None = None
+        self._stack: str | None = None
+        self._options: dict[str, Any] = {}
+        self._auto_update = True
+        self._on_unavailable: OnUnavailable | None = None
 
     def stack_options(self, stack_options: StackOptions | None = None, **options: Any) -> Self:
         """Deploy the stack with these options; those that are set one by one replace single ones of them.
@@ -41,41 +46,8 @@ class StackSettings(OldBuilder):
             self._stack_options = check_stack_options(stack_options)
         for unknown in options.keys() - set(StackOptions.__match_args__):
             raise ValidationError(unknown, options[unknown], "is no option of a stack; see StackOptions")
-        return self._set(**options)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a method that a builder had in 0.17."""
-            from ..v017.builder import find_method
-
-            return find_method(self, name)
-
-    def _set(self, **setting: Any) -> Self:
-        self._settings |= setting
+        self._settings |= options
         return self
-
-    def _chosen_options(self) -> StackOptions | None:
-        """Return the options that were set, or None."""
-        if not self._settings:
-            return self._stack_options
-        from dataclasses import replace
-
-        from ..aws.stack_options import StackOptions
-
-        return replace(self._stack_options or StackOptions(), **self._settings)
-
-
-class RepositoryOptions(StackSettings):
-    """Collects the arguments of a repository."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._url: str | Store | None = None
-        self._stack: str | None = None
-        self._options: dict[str, Any] = {}
-        self._auto_update = True
-        self._on_unavailable: OnUnavailable | None = None
 
     def stack(self, name: str | None) -> Self:
         """Use the DynamoDB stack of this name. `build` deploys it if it does not exist, as `Repository.open` does.
@@ -132,6 +104,24 @@ class RepositoryOptions(StackSettings):
         self._on_unavailable = check_policy(value)
         return self
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a method that a builder had in 0.17."""
+            from ..v017.builder import find_method
+
+            return find_method(self, name)
+
+    def _chosen_options(self) -> StackOptions | None:
+        """Return the options that were set, or None."""
+        if not self._settings:
+            return self._stack_options
+        from dataclasses import replace
+
+        from ..aws.stack_options import StackOptions
+
+        return replace(self._stack_options or StackOptions(), **self._settings)
+
     def _with(self, **option: Any) -> Self:
         self._options |= option
         return self
@@ -150,5 +140,5 @@ class RepositoryOptions(StackSettings):
             repository = kind(self._url, **chosen, stack_options=options)
             await repository._prepare()
         if self._on_unavailable is not None:
-            await repository._store_policy(self._on_unavailable)
+            await repository._set({}, None, on_unavailable=self._on_unavailable)
         return repository

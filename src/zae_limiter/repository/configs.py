@@ -1,4 +1,4 @@
-"""Set, get, delete and list stored limits."""
+"""Set, get, delete and list stored limits, switches and cascade policies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ from ..core.names import DEFAULT_RESOURCE
 from ..core.validation import UNSET, Unset, flag
 from ..core.values import Access, AuditAction, OnUnavailable
 from ..records import config, keys
-from ..records.algebra import Image, Key, Query, Write
+from ..records.algebra import Image, Key, Page, Query, Write
 from ..records.fields import read_fields
 from ..stores.opaque import decode_cursor, encode_cursor
 from .backend import MAX_PAGE, Operations
 from .ineffective import warn_of_config, warn_of_names
-from .resolving import read_policy
-from .stamping import stamp_buckets
-
-
-def _owner(image: Image) -> str:
-    """Return the entity that a config record belongs to. Raise `CorruptRecordError` if it is damaged."""
-    return str(read_fields("config", image, {"entity_id": str})["entity_id"])
-
-
-_NO_POLICIES: Mapping[str, Any] = {}
+from .resolving import Policy, entity_level, locate, read_policy, resource_level, stamp_buckets
 
 
 class ConfigOperations(Operations):
@@ -38,7 +29,6 @@ class ConfigOperations(Operations):
         """Set the ``limits`` that apply where nothing more specific is stored.
 
         ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
-        ``principal`` says in the audit log who did it.
         """
         checked = check_limits(limits)
         policy = None if on_unavailable is None else check_policy(on_unavailable)
@@ -68,10 +58,7 @@ class ConfigOperations(Operations):
         return config.decode(key, known[0][key.sk]).on_unavailable or OnUnavailable.BLOCK
 
     async def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
-
-        ``principal`` goes into the audit log.
-        """
+        """Delete the system limits, if there are any, and what is stored with them for an unavailable store."""
         await self._replace({}, None, principal)
 
     async def set_resource_defaults(
@@ -83,7 +70,7 @@ class ConfigOperations(Operations):
         disabled: bool | str | Unset | None = UNSET,
         cascade: bool | Unset | None = UNSET,
     ) -> None:
-        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log.
+        """Set the ``limits`` of a resource for entities without their own.
 
         ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set its switch and its cascade policy in the same step;
         None removes them, and without them they stay.
@@ -96,7 +83,7 @@ class ConfigOperations(Operations):
         return list((await self._read_config(resource_level(resource))).limits or ())
 
     async def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
+        """Delete the limits of a resource, if it has any."""
         await self._replace(resource_level(resource), None, principal)
 
     async def list_resources_with_defaults(self) -> list[str]:
@@ -115,8 +102,8 @@ class ConfigOperations(Operations):
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
-        ``principal`` says in the audit log who did it. ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the
-        switch and the cascade policy of this level in the same step; None removes them, and without them they stay.
+        ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the switch and the cascade policy of this level in
+        the same step; None removes them, and without them they stay.
         """
         level = entity_level(entity_id, names.config_resource(resource))
         await self._replace(level, check_limits(limits), principal, policies=check_policies(disabled, cascade))
@@ -131,10 +118,7 @@ class ConfigOperations(Operations):
     async def delete_limits(
         self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None
     ) -> None:
-        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all."""
         level = entity_level(entity_id, names.config_resource(resource))
         await self._replace(level, None, principal)
 
@@ -152,9 +136,11 @@ class ConfigOperations(Operations):
         deadline, ns = await (self._begin_steps() if limit is None else self._begin())
         query = Query(keys.gsi3_pk_entity_config(ns, resource), gsi="GSI3", limit=size, after=after)
         if limit is None:
-            return [_owner(image) for _, image in await self._backend.collect(query, deadline)], None
-        page = await self._backend.query(query, deadline)
-        return [_owner(image) for _, image in page.items], encode_cursor(page.cursor)
+            page = Page(tuple(await self._backend.collect(query, deadline)), None)
+        else:
+            page = await self._backend.query(query, deadline)
+        owners = [str(read_fields("config", image, {"entity_id": str})["entity_id"]) for _, image in page.items]
+        return owners, encode_cursor(page.cursor)
 
     async def list_resources_with_entity_configs(self) -> list[str]:
         """Return the resources for which some entity has limits of its own."""
@@ -167,12 +153,15 @@ class ConfigOperations(Operations):
 
         The policy is what an acquire does when the store is unavailable, as stored; the level is one of `SOURCES`.
         """
+        policy = await self._resolve(entity_id, resource)
+        limits = policy.resolved.limits
+        return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
+
+    async def _resolve(self, entity_id: str, resource: str) -> Policy:
         names.entity_id(entity_id)
         names.resource(resource)
         deadline, ns = await self._begin()
-        policy = await read_policy(self._backend, ns, entity_id, resource, deadline)
-        limits = policy.resolved.limits
-        return None if limits is None else list(limits), policy.on_unavailable, policy.resolved.source
+        return await read_policy(self._backend, ns, entity_id, resource, deadline)
 
     async def _read_config(self, level: Mapping[str, str]) -> config.Config:
         deadline, ns = await self._begin()
@@ -190,7 +179,7 @@ class ConfigOperations(Operations):
         limits: tuple[Limit, ...] | None,
         principal: str | None,
         on_unavailable: OnUnavailable | None = None,
-        policies: Mapping[str, Any] = _NO_POLICIES,
+        policies: Mapping[str, Any] = {},
     ) -> None:
         """Change the limits of one level, its registry entry and the audit log in one commit."""
         policy_given = {} if on_unavailable is None else {"on_unavailable": on_unavailable}
@@ -205,18 +194,14 @@ class ConfigOperations(Operations):
 
         await self._change(level, change, action, details, principal, config.decode_or_damaged)
 
-    async def _store_policy(self, policy: OnUnavailable) -> None:
-        """Store what acquires do when the store is unavailable, beside the system limits as they are."""
-        await self._set({}, AuditAction.LIMITS_SET, None, on_unavailable=policy)
-
-    async def _set(self, level: Mapping[str, str], action: AuditAction, principal: str | None, **fields: Any) -> None:
+    async def _set(self, level: Mapping[str, str], principal: str | None, **fields: Any) -> None:
         """Set fields of the config of one level; None removes what is stored."""
 
         def change(seen: config.Config) -> config.Config | None:
             new = seen._replace(**fields)
             return None if new == seen else new
 
-        await self._change(level, change, action, spell_fields(fields), principal)
+        await self._change(level, change, find_action(fields), spell_fields(fields), principal)
 
     async def _change(
         self,
@@ -247,8 +232,11 @@ class ConfigOperations(Operations):
             own = {**level, **(index_keys if new.limits else {}), "GSI4PK": ns, "GSI4SK": key.pk}
             new = seen.replaced_by(new, self._backend.clock.now_ms())
             event = self._backend.event(ns, action, subject, who, resource, details)
+            writes = [config.replace(key, images[0], new, own), event]
             step = bool(new.limits) - bool(seen.limits)
-            return [config.replace(key, images[0], new, own), event, *_count_level(ns, registry, resource, step)]
+            if registry is not None and step:
+                writes.append(Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step}))
+            return writes
 
         try:
             await self._backend.change([key], plan, deadline)
@@ -260,43 +248,130 @@ class ConfigOperations(Operations):
         await warn_of_config(self._backend, ns, level, *states, deadline)
 
 
-def _count_level(ns: str, registry: Key | None, resource: str | None, step: int) -> list[Write]:
-    """Return the write that counts one level more or less with limits for a resource, if there is one."""
-    if registry is None or not step:
-        return []
-    return [Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step})]
+class PolicyOperations(ConfigOperations):
+    """Set, get and clear switches and cascade policies.
+
+    Entity and resource > entity > resource; for a cascade then the entity's own ``cascade``.
+    """
+
+    async def disable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
+
+        It holds for those below it too that charge it. Other processes follow with their next write to one of its
+        buckets.
+        """
+        await self._set(entity_level(entity_id, resource), principal, access=Access.DISABLED)
+
+    async def enable_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
+
+        Processes that have refused it follow when their cached config has expired, after 60 s unless
+        ``config_cache_ttl`` of `Repository` says otherwise.
+        """
+        await self._set(entity_level(entity_id, resource), principal, access=Access.ENABLED)
+
+    async def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
+        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted."""
+        await self._set(entity_level(entity_id, resource), principal, access=Access.BYPASSED)
+
+    async def disable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Refuse every request for a resource with `ResourceDisabled`, except for entities with a switch of their own.
+
+        Other processes follow when their cached config has expired, after 60 s unless ``config_cache_ttl`` of
+        `Repository` says otherwise.
+        """
+        await self._set(resource_level(resource), principal, access=Access.DISABLED)
+
+    async def enable_resource(self, resource: str, principal: str | None = None) -> None:
+        """Let limits decide for a resource."""
+        await self._set(resource_level(resource), principal, access=Access.ENABLED)
+
+    async def bypass_resource(self, resource: str, principal: str | None = None) -> None:
+        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted."""
+        await self._set(resource_level(resource), principal, access=Access.BYPASSED)
+
+    async def clear_entity_disabled(
+        self, entity_id: str, resource: str | None = None, principal: str | None = None
+    ) -> None:
+        """Remove an entity's switch, for one ``resource`` or (None) the one for all; a less specific one decides."""
+        await self._set(entity_level(entity_id, resource), principal, access=None)
+
+    async def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
+        """Remove the switch of a resource."""
+        await self._set(resource_level(resource), principal, access=None)
+
+    async def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
+        """Return the switch of an entity for one ``resource`` or (None) the one for all, not that in force.
+
+        True if it is disabled, False if enabled, ``"bypass"`` if bypassed, None without one.
+        """
+        return _DISABLED[(await self._read_config(entity_level(entity_id, resource))).access]
+
+    async def get_resource_disabled(self, resource: str) -> bool | str | None:
+        """Return the switch of a resource: True, False or ``"bypass"``; None without one."""
+        return _DISABLED[(await self._read_config(resource_level(resource))).access]
+
+    async def resolve_access(self, entity_id: str, resource: str) -> tuple[Access, str | None]:
+        """Return the switch in force for an entity on a resource, and its level, one of `SOURCES` (None: none is set).
+
+        Switches of entities above it are theirs: they count for it where it cascades to them.
+        """
+        found = (await self._resolve(entity_id, resource)).resolved.access
+        return (Access.ENABLED, None) if found is None else found
+
+    async def set_entity_cascade(
+        self, entity_id: str, cascade: bool, resource: str | None = None, principal: str | None = None
+    ) -> None:
+        """Decide whether an acquire of an entity charges its parent, for one ``resource`` or (None) for all.
+
+        It counts more than the ``cascade`` of the entity and of the resource. Other processes follow with their next
+        write to one of its buckets.
+        """
+        await self._set(entity_level(entity_id, resource), principal, cascade=flag("cascade", cascade))
+
+    async def clear_entity_cascade(
+        self, entity_id: str, resource: str | None = None, principal: str | None = None
+    ) -> None:
+        """Remove what `set_entity_cascade` has set for one ``resource`` or (None) for all."""
+        await self._set(entity_level(entity_id, resource), principal, cascade=None)
+
+    async def get_entity_cascade(self, entity_id: str, resource: str | None = None) -> bool | None:
+        """Return what `set_entity_cascade` has set for one ``resource`` or (None) for all; None if it has not."""
+        return (await self._read_config(entity_level(entity_id, resource))).cascade
+
+    async def set_resource_cascade(self, resource: str, cascade: bool, principal: str | None = None) -> None:
+        """Decide whether an acquire of a resource charges parents, for entities without a policy of their own.
+
+        It counts more than the ``cascade`` of the entity.
+        """
+        await self._set(resource_level(resource), principal, cascade=flag("cascade", cascade))
+
+    async def clear_resource_cascade(self, resource: str, principal: str | None = None) -> None:
+        """Remove what `set_resource_cascade` has set."""
+        await self._set(resource_level(resource), principal, cascade=None)
+
+    async def get_resource_cascade(self, resource: str) -> bool | None:
+        """Return what `set_resource_cascade` has set; None if it has not."""
+        return (await self._read_config(resource_level(resource))).cascade
+
+    async def resolve_cascade(self, entity_id: str, resource: str) -> bool:
+        """Return whether an acquire of an entity charges its parent on a resource, by the most specific policy."""
+        return (await self._resolve(entity_id, resource)).cascade
+
+
+def find_action(fields: Mapping[str, Any]) -> AuditAction:
+    """Return the audit action of a change of some fields of a config: its limits, its switch or its cascade policy."""
+    if "access" in fields:
+        return AuditAction.ACCESS_CHANGED
+    if "cascade" in fields:
+        return AuditAction.CASCADE_CHANGED
+    return AuditAction.LIMITS_SET if any(fields.values()) else AuditAction.LIMITS_DELETED
 
 
 def spell_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of a config as the audit log has them."""
     found = {name: str(value) if isinstance(value, str) else value for name, value in fields.items()}
     return found | ({"limits": [limit.to_dict() for limit in fields["limits"] or ()]} if "limits" in fields else {})
-
-
-def resource_level(resource: str) -> dict[str, str]:
-    """Return the level of a resource."""
-    return {"resource": names.resource(resource)}
-
-
-def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
-    """Return the level of an entity, for one resource or (None) for all."""
-    chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
-    return {"entity_id": names.entity_id(entity_id), "resource": chosen}
-
-
-def locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
-    """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
-
-    It is the key, the subject of its audit events, the registry of its resource, and the index attributes that the
-    record has while it holds limits.
-    """
-    if not level:
-        return keys.system_config(ns), keys.AUDIT_SYSTEM, None, {}
-    entity_id, resource = level.get("entity_id"), level["resource"]
-    if entity_id is None:
-        return keys.resource_config(ns, resource), keys.audit_resource(resource), keys.resources(ns), {}
-    index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
-    return keys.entity_config(ns, entity_id, resource), entity_id, keys.entity_config_resources(ns), index_keys
 
 
 def check_policy(value: OnUnavailable | str) -> OnUnavailable:
@@ -309,6 +384,7 @@ def check_policy(value: OnUnavailable | str) -> OnUnavailable:
 
 ACCESS: dict[bool | str, Access] = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 """Switches as ``disabled`` of `set_limits` takes them."""
+_DISABLED: dict[Access | None, bool | str | None] = {None: None, **{each: given for given, each in ACCESS.items()}}
 
 
 def check_policies(disabled: bool | str | Unset | None, cascade: bool | Unset | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,14 +17,14 @@ from ..records import bucket, keys, once
 from ..records.algebra import ABSENT, Committed, Image, Key, Write
 from ..records.bucket import Shards
 from ..records.credits import add_credit, fill_up, free_more, prepare_filling
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.level import NEWEST, SHARDS
 from ..records.slot_states import stored_slot_names
 from ..records.splitting import MAX_SHARDS
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .backend import MAX_COMMIT
+from .backend import MAX_COMMIT, Backend
 from .buckets import TRIES, BucketOperations, try_often
 from .resolving import read_policy
 
@@ -51,6 +52,11 @@ class Request(NamedTuple):
     record: Key | None = None
     details: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def bucket(self) -> tuple[str, str, str]:
+        """Namespace, entity and resource."""
+        return self.ns, self.entity_id, self.resource
+
 
 class CreditOperations(BucketOperations):
     """Top up and reset buckets."""
@@ -70,15 +76,11 @@ class CreditOperations(BucketOperations):
         ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
         text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
         three days at least: then the result of the first time is returned, whatever ``expires_at`` is by now.
-        ``principal`` goes into the audit log.
         """
-        tokens = _check_amounts(amounts)
-        expires_ms = _check_moment(expires_at)
-        action, asked = AuditAction.BUCKET_TOPPED_UP, {"amounts": tokens}
-        request, deadline = await self._begin_request(
-            Request("", entity_id, resource, action, asked, principal, idempotency_key)
-        )
-        backend, key = self._backend, keys.bucket(request.ns, entity_id, resource)
+        tokens, expires_ms = _check_amounts(amounts), _check_moment(expires_at)
+        whose = "", entity_id, resource, AuditAction.BUCKET_TOPPED_UP
+        request, deadline = await self._begin_request(Request(*whose, {"amounts": tokens}, principal, idempotency_key))
+        backend, key = self._backend, keys.bucket(*request.bucket)
         expiry = None if expires_ms == FOR_EVER else iso(expires_ms)
         request = request._replace(details={"amounts": tokens, "expires_at": expiry})
         for _ in try_often(entity_id):
@@ -112,15 +114,12 @@ class CreditOperations(BucketOperations):
         Slots of concurrency limits are freed: whoever holds one loses it.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
-        ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
+        With the same ``idempotency_key`` it is done only once within three days
         at least: then the result of the first time is returned.
         """
         wanted = None if limits is None else _check_names(limits)
-        asked = {"limits": wanted or []}
-        action = AuditAction.BUCKET_RESET
-        request, deadline = await self._begin_request(
-            Request("", entity_id, resource, action, asked, principal, idempotency_key)
-        )
+        whose, asked = ("", entity_id, resource, AuditAction.BUCKET_RESET), {"limits": wanted or []}
+        request, deadline = await self._begin_request(Request(*whose, asked, principal, idempotency_key))
         request = request._replace(details={} if wanted is None else {"limit_names": wanted})
         for number in try_often(entity_id):
             result = await self._find_result(request, deadline)
@@ -192,7 +191,7 @@ class CreditOperations(BucketOperations):
         shards: Shards = []
         try:
             shards = await self._read_shards(request, deadline)
-            is_sound = limits is not None or await self._are_all(request, shards, deadline)
+            is_sound = limits is not None or set(await self._list_records(request, deadline)) <= dict(shards).keys()
         except CorruptRecordError:
             if limits is not None:
                 raise
@@ -233,17 +232,13 @@ class CreditOperations(BucketOperations):
         self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool
     ) -> bool:
         """Delete a damaged bucket with all its shards: the next one starts full. Return False if a race was lost."""
-        backend = self._backend
-        whose = request.ns, request.entity_id, request.resource
-        splits = backend.store.capabilities.partition_writes > 0
         try:
-            rows = await backend.collect(keys.buckets_of_entity(*whose), deadline) if splits else []
-            found = [key for key, _ in rows]
+            found = await self._list_records(request, deadline)
         except CorruptRecordError:  # whatever shards there may be
-            found = [keys.bucket(*whose, shard) for shard in range(1, MAX_SHARDS)]
+            found = [keys.bucket(*request.bucket, shard) for shard in range(1, MAX_SHARDS)]
         event, noted = self._plan_notes(request, result)
-        apart = bool(noted) and not backend.store.capabilities.wide_commits
-        buckets = [keys.bucket(*whose), *found]
+        apart = bool(noted) and not self._backend.store.capabilities.wide_commits
+        buckets = [keys.bucket(*request.bucket), *found]
         writes = [*noted, *([] if apart else [event])]
         if not await self._commit_forgetting(writes, buckets, deadline, exact=exact):
             return False
@@ -255,17 +250,12 @@ class CreditOperations(BucketOperations):
         self, request: Request, writes: list[Write], result: BucketOperationResult, deadline: Deadline
     ) -> bool:
         """Fill all shards in one commit, and after it those that do not fit into one."""
-        room = MAX_COMMIT - 2
+        backend, room, limits = self._backend, MAX_COMMIT - 2, request.asked["limits"] or None
         if not await self._commit_request(request, writes[:room], result, deadline):
             return False
-        for late in writes[room:]:
-            for _ in tries(late.key.pk):
-                (image,) = await self._backend.read([late.key], deadline)
-                limits = request.asked["limits"] or None
-                write = None if image is None else fill_up(late.key, image, limits, self._backend.clock.now_ms())[0]
-                if write is None or await self._backend.commit([write], deadline):
-                    break
-            self._backend.last_seen.forget(late.key)
+        for key in [late.key for late in writes[room:]]:
+            await backend.change([key], partial(_plan_filling, backend, key, limits), deadline)
+            backend.last_seen.forget(key)
         return True
 
     async def _free_rest(self, shards: Shards, limits: Collection[str] | None, deadline: Deadline) -> None:
@@ -282,11 +272,10 @@ class CreditOperations(BucketOperations):
 
     async def _read_shards(self, request: Request, deadline: Deadline) -> Shards:
         """Return all shards of a bucket: the first one says how many there are. Raise CorruptRecordError."""
-        whose = request.ns, request.entity_id, request.resource
         found: Shards = []
         count = 1
         while len(found) < count:
-            wanted = [keys.bucket(*whose, shard) for shard in range(len(found), count)]
+            wanted = [keys.bucket(*request.bucket, shard) for shard in range(len(found), count)]
             images = await self._backend.read(wanted, deadline)
             pairs = zip(wanted, images, strict=True)
             known = [(key, bucket.inspect(key, image)) for key, image in pairs if image is not None]
@@ -296,14 +285,11 @@ class CreditOperations(BucketOperations):
             count = found[0][1].get(SHARDS, 1)
         return found
 
-    async def _are_all(self, request: Request, shards: Shards, deadline: Deadline) -> bool:
-        """Return whether there are no other records of the bucket than its shards. Raise CorruptRecordError."""
+    async def _list_records(self, request: Request, deadline: Deadline) -> list[Key]:
+        """Return the keys of a bucket's records, none where nothing splits them. Raise CorruptRecordError."""
         if not self._backend.store.capabilities.partition_writes:
-            return True
-        rows = await self._backend.collect(
-            keys.buckets_of_entity(request.ns, request.entity_id, request.resource), deadline
-        )
-        return {key for key, _ in rows} <= {key for key, _ in shards}
+            return []
+        return [key for key, _ in await self._backend.collect(keys.buckets_of_entity(*request.bucket), deadline)]
 
     def _plan_notes(self, request: Request, result: BucketOperationResult) -> tuple[Write, list[Write]]:
         """Return the audit event of a request, and the record of its key, if it has one."""
@@ -346,6 +332,12 @@ class CreditOperations(BucketOperations):
         expires_ms = backend.clock.now_ms() + backend.audit_retention_days * 86_400_000
         key = keys.audit(request.ns, request.entity_id, event["event_id"])
         await backend.commit([Write(key, (ABSENT,), event, expires_at_ms=expires_ms)], deadline)
+
+
+def _plan_filling(
+    backend: Backend, key: Key, limits: Collection[str] | None, images: Collection[Image | None]
+) -> list[Write]:
+    return [fill_up(key, image, limits, backend.clock.now_ms())[0] for image in images if image is not None]
 
 
 def _result(request: Request, shards: int, amounts: Mapping[str, int]) -> BucketOperationResult:

@@ -15,14 +15,14 @@ from ..core.validation import UNSET, Unset, flag
 from ..core.values import AuditAction, Entity
 from ..records import config, entity, keys
 from ..records.algebra import ABSENT, PRESENT, Guard, Image, Key, Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..records.keys import buckets_of_entity
 from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT
 from .buckets import TRIES, try_often
 from .credits import CreditOperations
 from .ineffective import warn_of_lone_cascade, warn_of_names
-from .stamping import stamp_buckets
+from .resolving import stamp_buckets
 
 _FAMILY = frozenset(("parent_id", "cascade"))
 """The fields that decide whether a parent is charged."""
@@ -43,8 +43,7 @@ class EntityOperations(CreditOperations):
         """Create an entity and return it. Raise `EntityExistsError` if the id is taken.
 
         ``name`` is for people; ``parent_id`` is the entity above it, which must exist; with ``cascade`` an acquire also
-        charges the parent, and so on up; ``metadata`` is anything that JSON can represent; ``principal`` says in the
-        audit log who did it.
+        charges the parent, and so on up; ``metadata`` is anything that JSON can represent.
         """
         names.entity_id(entity_id)
         given = {"name": name, "parent_id": parent_id, "cascade": cascade}
@@ -121,7 +120,7 @@ class EntityOperations(CreditOperations):
     async def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
         """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
 
-        Raise `EntityNotFoundError` if one of them does not exist. ``principal`` says in the audit log who did it.
+        Raise `EntityNotFoundError` if one of them does not exist.
         """
         await self.update_entity(entity_id, parent_id=parent_id, principal=principal)
         deadline, ns = await self._begin_steps()
@@ -135,10 +134,7 @@ class EntityOperations(CreditOperations):
         return [entity.decode(image) for _, image in rows]
 
     async def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits, buckets and idempotency keys. Raise `ValidationError` if it has children.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete an entity, its limits, buckets and idempotency keys. Raise `ValidationError` if it has children."""
         names.entity_id(entity_id)
         names.principal(principal)
         backend = self._backend
@@ -155,7 +151,9 @@ class EntityOperations(CreditOperations):
                 await backend.commit(_forget_limits(ns, configs[: MAX_COMMIT // 2], backend.clock.now_ms()), deadline)
                 continue
             buckets = [row[0] for row in await backend.collect(buckets_of_entity(ns, entity_id), deadline)]
-            notes, room = await self._plan_notes_deletion(ns, entity_id, deadline)
+            noted = await backend.collect(Query(keys.pk_entity(ns, entity_id), prefix=keys.ONCE_PREFIX), deadline)
+            notes = [Write(note, delete=True) for note, _ in noted]
+            room = MAX_COMMIT // 4 if backend.store.capabilities.wide_commits else 0
             writes = [
                 Write(key, (Guard("version", "=", seen["version"]), Guard(entity.CHILDREN, "<=", 0)), delete=True),
                 backend.event(ns, AuditAction.ENTITY_DELETED, entity_id, principal),
@@ -168,13 +166,6 @@ class EntityOperations(CreditOperations):
                 backend.cache.drop([key, *(config_key for config_key, _ in configs)])
                 await self._delete(notes[room:], deadline)
                 return
-
-    async def _plan_notes_deletion(self, ns: str, entity_id: str, deadline: Deadline) -> tuple[list[Write], int]:
-        """Return deletions of all records of idempotency keys, and how many of them the entity's commit can have."""
-        query = Query(keys.pk_entity(ns, entity_id), prefix=keys.ONCE_PREFIX)
-        rows = await self._backend.collect(query, deadline)
-        wide = self._backend.store.capabilities.wide_commits
-        return [Write(key, delete=True) for key, _ in rows], MAX_COMMIT // 4 if wide else 0
 
     async def _require_record(self, entity_id: str, key: Key, deadline: Deadline) -> Image:
         image = (await self._backend.read([key], deadline))[0]
@@ -237,10 +228,8 @@ class EntityOperations(CreditOperations):
             rows = [row for query in queries for row in await self._backend.collect(query, deadline)]
             if not rows:
                 return height
-            height, level = (
-                height + 1,
-                [entity.decode(image).id for _, image in rows if image.get(entity.CHILDREN, 0) > 0],
-            )
+            height += 1
+            level = [entity.decode(image).id for _, image in rows if image.get(entity.CHILDREN, 0) > 0]
         return height
 
 

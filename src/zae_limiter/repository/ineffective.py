@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from ..core.config import share_no_name
 from ..core.errors import ZAELimiterError
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
-from ..core.sharing import share_no_name
 from ..logs import CONFIG_INEFFECTIVE, log_event
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ..records import charging
 from ..records.algebra import Image, Key, Write
 from ..records.charging import Contention, Frame
-from ..records.level import ANCHOR, CONFIG_VERSION, MADE, BucketLimits
+from ..records.level import ANCHOR, CONFIG_VERSION, MADE, BucketLimits, attribute
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import NO_PREFERENCE, PreferredSlots
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
-from .outlook import Outlook
 
 _MOST_FREED = 64
 _APART_MS = 30
@@ -21,8 +21,60 @@ _APART_MS = 30
 _RACING_MS = 60_000
 _CALM = 16
 """After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
+_RECENT_MS = 60_000
+"""How long a quota whose balance has risen may be expected to rise again, in milliseconds."""
+_FEW = 16
+"""How many leases are remembered before those that have ended are dropped."""
 _NONE: frozenset[str] = frozenset()
 _NO_SLOTS: tuple[Image | None, SlotTable] = (None, NO_TABLE)
+
+
+class Reserving(Protocol):
+    """What is used of a lease."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease was entered and has not ended."""
+
+
+class Outlook:
+    """The open leases of this process that have tokens of a bucket's quotas, and when these quotas last rose."""
+
+    __slots__ = ("_leases", "_most", "_risen")
+
+    def __init__(self, quotas: Sequence[str]) -> None:
+        self._risen: dict[str, int | None] = dict.fromkeys(quotas)
+        self._leases: list[tuple[weakref.ref[Reserving], Mapping[str, int]]] = []
+        """Leases and what they have taken."""
+        self._most = _FEW
+
+    def add(self, lease: Reserving, cost: Mapping[str, int]) -> None:
+        """Remember a lease that is about to open, until it ends."""
+        if len(self._leases) >= self._most:
+            self._leases = [each for each in self._leases if _is_open(each[0])]
+            self._most = 2 * len(self._leases) + _FEW
+        self._leases.append((weakref.ref(lease), cost))
+
+    def note_rises(self, before: Image | None, after: Image | None, now_ms: int) -> None:
+        """Note which quotas have risen between two images of the bucket; a reset does not count."""
+        if before is None or after is None or any(before.get(attr) != after.get(attr) for attr in (ANCHOR, MADE)):
+            return
+        for name in self._risen:
+            tk = attribute(name, "tk")
+            if after.get(tk, 0) > before.get(tk, 0):
+                self._risen[name] = now_ms
+
+    def is_good(self, limit_name: str, now_ms: int) -> bool:
+        """Return whether tokens of a quota may come back: an open lease has some, or it rose in the last minute."""
+        risen_ms = self._risen.get(limit_name)
+        if risen_ms is not None and now_ms - risen_ms <= _RECENT_MS:
+            return True
+        return any(cost.get(limit_name) and _is_open(ref) for ref, cost in tuple(self._leases))
+
+
+def _is_open(ref: weakref.ref[Reserving]) -> bool:
+    lease = ref()
+    return lease is not None and lease.is_open
 
 
 class LastSeen:

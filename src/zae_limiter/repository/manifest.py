@@ -17,9 +17,9 @@ from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from ..records.config import Config
 from .backend import MAX_PAGE
-from .configs import locate, spell_fields
+from .configs import PolicyOperations, find_action, spell_fields
 from .entities import EntityOperations
-from .policies import PolicyOperations
+from .resolving import locate
 
 _BATCH = 100
 """How many records are read at once."""
@@ -54,8 +54,8 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         """Make the changes of a plan and return how many were made; those that others have made already are left out.
 
         Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has
-        an event per change and one for all of them; ``on_change`` is called after each change.
+        seen in time. A plan that was interrupted can be applied again. The audit log
+        has an event per change and one for all of them; ``on_change`` is called after each change.
         """
         names.principal(principal)
         stored = await self._read_subjects([change.subject for change in plan.changes])
@@ -165,12 +165,8 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         if change.subject.is_entity:
             await self._apply_entity(change, str(change.subject.entity_id), principal)
             return
-        after = dict(change.after)
-        action = AuditAction.LIMITS_SET if any(after.values()) else AuditAction.LIMITS_DELETED
-        for field, named in (("access", AuditAction.ACCESS_CHANGED), ("cascade", AuditAction.CASCADE_CHANGED)):
-            action = named if field in after else action
-        details = spell_fields(after)
-        await self._change(change.subject.level, partial(_change_config, change), action, details, principal)
+        work = change.subject.level, partial(_change_config, change)
+        await self._change(*work, find_action(change.after), spell_fields(change.after), principal)
 
     async def _apply_entity(self, change: Change, entity_id: str, principal: str | None) -> None:
         """Create or update an entity, if it is still as it was when the plan was made."""

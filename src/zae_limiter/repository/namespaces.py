@@ -11,7 +11,7 @@ from ..core.names import RESERVED_NAMESPACE
 from ..core.values import AuditAction, Namespace, OnUnavailable
 from ..records import keys, namespace as record
 from ..records.algebra import Query, Write
-from ..records.instants import iso
+from ..records.fields import iso
 from ..runtime.deadline import Deadline
 from .backend import MAX_COMMIT, Operations
 
@@ -23,7 +23,7 @@ class NamespaceOperations(Operations):
     """Register, list, delete, recover and purge namespaces."""
 
     async def register_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
-        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
+        """Register a namespace, unless it exists, and return it."""
         name = names.namespace(namespace)
         names.principal(principal)
         deadline = await self._deadline()
@@ -38,7 +38,7 @@ class NamespaceOperations(Operations):
                 return made
 
     async def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``namespaces`` and return them. ``principal`` goes into the audit log."""
+        """Register namespaces with the names ``namespaces`` and return them."""
         names.principal(principal)
         if isinstance(namespaces, str | bytes | Mapping) or not isinstance(namespaces, Iterable):
             raise ValidationError("namespaces", namespaces, "must be a list of names")
@@ -58,7 +58,7 @@ class NamespaceOperations(Operations):
         return [found for found in await self._list(keys.NSID_PREFIX) if found.status != record.ACTIVE]
 
     async def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
-        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
+        """Free the name; the data stay until `purge_namespace`."""
         names.principal(principal)
         deadline = await self._deadline()
         found = await self._require_name(namespace, deadline)
@@ -70,10 +70,7 @@ class NamespaceOperations(Operations):
         return await self._require_id(found.id, deadline)
 
     async def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it."""
         names.principal(principal)
         names.stored_id(namespace_id, "namespace_id")
         deadline = await self._deadline()
@@ -88,8 +85,8 @@ class NamespaceOperations(Operations):
     ) -> int:
         """Delete all data of a deleted namespace for good. Return the number of records.
 
-        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
-        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
+        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``on_progress`` is
+        called with the number of records deleted so far.
         """
         names.principal(principal)
         names.stored_id(namespace_id, "namespace_id")

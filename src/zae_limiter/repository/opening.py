@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .._version import __version__
 from ..core import names
 from ..core.errors import InfrastructureError, InfrastructureNotFoundError, ValidationError
-from ..core.urls import show_url
-from ..core.validation import flag
+from ..core.validation import flag, show_url
 from ..logs import AGGREGATOR_NOT_RENEWED, AGGREGATOR_RENEWED, STACK_DEPLOYING, log_event
 from ..records import keys, namespace as record, version
 from ..records.algebra import PRESENT, Write
@@ -38,9 +37,8 @@ DEFAULT_STACK = "zae-limiter"
 def find_store(stack: str | None, url: str | None) -> str:
     """Return the store to open: a stack or a URL as given or from the environment, else the default stack."""
     if stack is not None and url is not None:
-        raise ValidationError(
-            "stack", show_url(stack), f"cannot be combined with url={show_url(url)!r}; pass one of them"
-        )
+        reason = f"cannot be combined with url={show_url(url)!r}; pass one of them"
+        raise ValidationError("stack", show_url(stack), reason)
     if stack is not None:
         return names.stack(stack, "stack")
     if url is not None:
@@ -53,14 +51,6 @@ def find_store(stack: str | None, url: str | None) -> str:
 def find_namespace(namespace: str | None) -> str:
     """Return the namespace to work in: the given one, that of the environment, or the default."""
     return os.environ.get(NAMESPACE) or DEFAULT_NAMESPACE if namespace is None else namespace
-
-
-def check_parallel_mode(mode: str) -> None:
-    """Check a mode that a program written for 0.17 passes. It has no effect."""
-    if mode != "auto":
-        from ..v017 import ignored
-
-        ignored.check_parallel_mode(mode)
 
 
 def check_deployable(store: Store, stack_options: StackOptions | None) -> None:

@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..core import names
 from ..core.errors import ConfigurationError, InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
 from ..core.limit import MAX_AMOUNT, seconds, whole
-from ..core.urls import show_url
+from ..core.validation import show_url
 from ..core.values import BackendCapabilities, OnUnavailable
 from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
@@ -26,7 +26,7 @@ from .configs import check_policy
 from .history import HistoryOperations
 from .manifest import ManifestOperations
 from .namespaces import NamespaceName
-from .opening import OpeningOperations, check_deployable, check_parallel_mode, find_namespace, find_store
+from .opening import OpeningOperations, check_deployable, find_namespace, find_store
 
 if TYPE_CHECKING:
     from ..aws.stack_options import StackOptions
@@ -38,6 +38,8 @@ _SKEW_WORTH_TELLING_MS = 1000
 
 class Repository(ManifestOperations, OpeningOperations, SurveyOperations, HistoryOperations):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
+
+    ``principal`` of its methods is who makes a change, for the audit log.
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
@@ -106,9 +108,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             raise ValidationError("url_or_name", show_url(given), "must be a store URL, a stack name or a Store")
         for field, value in aws.items():
             if value is not None and not where.startswith("dynamodb:"):
-                raise ValidationError(
-                    field, show_url(value), f"is not supported on {show_url(where)}; it is for DynamoDB only"
-                )
+                reason = f"is not supported on {show_url(where)}; it is for DynamoDB only"
+                raise ValidationError(field, show_url(value), reason)
         if given is not None and not isinstance(given, str):
             return given
         region, endpoint_url, stack_options = aws["region"], aws["endpoint_url"], aws["stack_options"]
@@ -152,7 +153,10 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             timeout: How many seconds a call may take in all; None for the store's default.
             ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
         """
-        check_parallel_mode(parallel_mode)
+        if parallel_mode != "auto":
+            from ..v017.ignored import check_parallel_mode
+
+            check_parallel_mode(parallel_mode)
         where, name = (find_store(stack, url), region, endpoint_url, None), find_namespace(namespace)
         repository = cls(*where, config_cache_ttl, namespace=name, clock=clock, timeout=timeout, **ignored)
         await repository._enter(stack_options, auto_update=auto_update)
@@ -176,17 +180,6 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
 
         Raise `InfrastructureNotFoundError` if there is no table, `NamespaceNotFoundError` if the namespace is not
         registered, and `VersionError` if this version cannot use the table. The arguments are those of `open`.
-
-        Args:
-            namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
-            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
-            region: The AWS region of the stack.
-            endpoint_url: The AWS endpoint, e.g. of a local AWS.
-            config_cache_ttl: For how many seconds stored limits are cached.
-            clock: This process's clock.
-            timeout: How many seconds a call may take in all; None for the store's default.
-            ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
         """
         where, name = (find_store(stack, url), region, endpoint_url, None), find_namespace(namespace)
         repository = cls(*where, config_cache_ttl, namespace=name, clock=clock, timeout=timeout, **ignored)
@@ -225,7 +218,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         repository._backend = self._backend.view(names.namespace(name, "name"), multiplier)
         await repository._backend.ns(await self._deadline())
         if policy is not None:
-            await repository._store_policy(policy)
+            await repository._set({}, None, on_unavailable=policy)
         return repository
 
     @property

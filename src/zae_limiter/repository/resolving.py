@@ -1,17 +1,24 @@
-"""Read and resolve the config of entities on resources, from the cache where it is there."""
+"""Read and resolve the config of entities on resources, from the cache where it is there, and stamp buckets with it.
+
+A bucket that is stamped with a newer version makes each process that charges it read the config again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..core import names
 from ..core.config import Resolved, Stored, resolve
+from ..core.errors import CorruptRecordError
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import OnUnavailable
-from ..records import config, entity, keys
-from ..records.algebra import Image, Key
+from ..records import bucket, config, entity, keys, migration
+from ..records.algebra import Committed, Image, Key
 from ..runtime.deadline import Deadline
+from ..runtime.retries import tries
 from .backend import Backend
 from .cache import Defaults
 
@@ -158,3 +165,67 @@ def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_
 
 def _stored(found: config.Config) -> Stored:
     return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
+
+
+def resource_level(resource: str) -> dict[str, str]:
+    """Return the level of a resource."""
+    return {"resource": names.resource(resource)}
+
+
+def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
+    """Return the level of an entity, for one resource or (None) for all."""
+    chosen = DEFAULT_RESOURCE if resource is None else names.config_resource(resource)
+    return {"entity_id": names.entity_id(entity_id), "resource": chosen}
+
+
+def locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
+    """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
+
+    It is the key, the subject of its audit events, the registry of its resource, and the index attributes that the
+    record has while it holds limits.
+    """
+    if not level:
+        return keys.system_config(ns), keys.AUDIT_SYSTEM, None, {}
+    entity_id, resource = level.get("entity_id"), level["resource"]
+    if entity_id is None:
+        return keys.resource_config(ns, resource), keys.audit_resource(resource), keys.resources(ns), {}
+    index_keys = {"GSI3PK": keys.gsi3_pk_entity_config(ns, resource), "GSI3SK": entity_id}
+    return keys.entity_config(ns, entity_id, resource), entity_id, keys.entity_config_resources(ns), index_keys
+
+
+async def stamp_buckets(backend: Backend, ns: str, entity_id: str, resource: str | None, deadline: Deadline) -> None:
+    """Stamp the buckets of an entity, for one resource or (None) for all, after a change of its config.
+
+    A process with the old config then loses the race for its next write, and the image tells it why. Damaged buckets
+    are skipped: they grant nothing.
+    """
+    steps = deadline.for_each_step()
+    versions: dict[str, int] = {}
+    for key, image in await backend.collect(keys.buckets_of_entity(ns, entity_id, resource), steps):
+        with contextlib.suppress(CorruptRecordError):
+            whose = keys.parse_bucket_pk(key.pk)
+            if whose.resource not in versions:
+                versions[whose.resource] = await _read_version(backend, ns, entity_id, whose.resource, steps)
+            await _stamp(backend, key, image, versions[whose.resource], steps)
+
+
+async def _read_version(backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline) -> int:
+    """Return the version of the config of an entity on a resource, as it is stored now."""
+    above = [keys.resource_config(ns, resource), keys.system_config(ns)]
+    configs = [*(keys.entity_config(ns, entity_id, name) for name in (resource, DEFAULT_RESOURCE)), *above]
+    meta, *images = await backend.read([keys.meta(ns, entity_id), *configs], deadline)
+    version: int = (meta or {}).get("version", 0)
+    return version + sum(config.decode(key, image).version for key, image in zip(configs, images, strict=True))
+
+
+async def _stamp(backend: Backend, key: Key, image: Image | None, version: int, deadline: Deadline) -> None:
+    """Stamp one record of a bucket, unless it is gone or was charged under this config already."""
+    for _ in tries(key.pk):
+        write = None if image is None else migration.stamp(key, bucket.inspect(key, image), version)
+        if write is None:
+            return
+        outcome = await backend.store.commit([write], timeout=deadline.left())
+        if isinstance(outcome, Committed):
+            backend.last_seen.of(key).show(outcome.images[0], backend.clock.now_ms())
+            return
+        image = outcome.images[key]

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from ..clock import Clock
 from ..core import names
 from ..core.errors import InvalidNameError, ValidationError
-from ..core.urls import show_url
+from ..core.validation import show_url
 from .port import Store
 from .redis.settings import SCHEMES, parse
 from .urls import USAGE, FileMode, parse_options, split_url, url_error

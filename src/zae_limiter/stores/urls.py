@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ..core.errors import ValidationError
-from ..core.urls import is_clear, show_url
+from ..core.validation import is_clear, show_url
 
 
 class Days(int):

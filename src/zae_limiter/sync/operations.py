@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from ..core.limit import Limit
     from ..core.reports import BucketOperationResult, BucketState
-    from ..core.survey import Survey
-    from ..core.usage import UsageSnapshot, UsageSummary
+    from ..core.usage import Survey, UsageSnapshot, UsageSummary
     from ..core.validation import Unset
     from ..core.values import AuditEvent, Entity
     from ..repository.buckets import BucketOperations, SurveyOperations
@@ -148,7 +147,6 @@ class SyncCreditOperations(SyncBucketOperations):
         ``amounts`` are whole tokens by limit name. ``expires_at`` is when they expire, a datetime with a time zone or a
         text such as 2026-12-31T00:00:00Z; None for never. With the same ``idempotency_key`` it is done only once within
         three days at least: then the result of the first time is returned, whatever ``expires_at`` is by now.
-        ``principal`` goes into the audit log.
         """
         return run(
             self._inner.top_up(
@@ -174,7 +172,7 @@ class SyncCreditOperations(SyncBucketOperations):
         Slots of concurrency limits are freed: whoever holds one loses it.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
-        ``principal`` goes into the audit log. With the same ``idempotency_key`` it is done only once within three days
+        With the same ``idempotency_key`` it is done only once within three days
         at least: then the result of the first time is returned.
         """
         return run(self._inner.reset_bucket(entity_id, resource, limits, principal, idempotency_key))
@@ -197,8 +195,7 @@ class SyncEntityOperations(SyncCreditOperations):
         """Create an entity and return it. Raise `EntityExistsError` if the id is taken.
 
         ``name`` is for people; ``parent_id`` is the entity above it, which must exist; with ``cascade`` an acquire also
-        charges the parent, and so on up; ``metadata`` is anything that JSON can represent; ``principal`` says in the
-        audit log who did it.
+        charges the parent, and so on up; ``metadata`` is anything that JSON can represent.
         """
         return run(self._inner.create_entity(entity_id, name, parent_id, cascade, metadata, principal))
 
@@ -237,7 +234,7 @@ class SyncEntityOperations(SyncCreditOperations):
     def set_parent(self, entity_id: str, parent_id: str | None, *, principal: str | None = None) -> int:
         """Move an entity below another one, or (None) to the top. Return how many records of buckets it has.
 
-        Raise `EntityNotFoundError` if one of them does not exist. ``principal`` says in the audit log who did it.
+        Raise `EntityNotFoundError` if one of them does not exist.
         """
         return run(self._inner.set_parent(entity_id, parent_id, principal=principal))
 
@@ -246,8 +243,5 @@ class SyncEntityOperations(SyncCreditOperations):
         return run(self._inner.get_children(parent_id))
 
     def delete_entity(self, entity_id: str, principal: str | None = None) -> None:
-        """Delete an entity with its limits, buckets and idempotency keys. Raise `ValidationError` if it has children.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete an entity, its limits, buckets and idempotency keys. Raise `ValidationError` if it has children."""
         run(self._inner.delete_entity(entity_id, principal))

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ..core.limit import Limit
     from ..core.validation import Unset
     from ..core.values import Access, OnUnavailable
-    from ..repository.configs import ConfigOperations
-    from ..repository.policies import PolicyOperations
+    from ..repository.configs import ConfigOperations, PolicyOperations
 
 
 class SyncConfigOperations:
@@ -32,7 +31,6 @@ class SyncConfigOperations:
         """Set the ``limits`` that apply where nothing more specific is stored.
 
         ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
-        ``principal`` says in the audit log who did it.
         """
         run(self._inner.set_system_defaults(limits, on_unavailable, principal))
 
@@ -52,10 +50,7 @@ class SyncConfigOperations:
         return run(self._inner.resolve_on_unavailable())
 
     def delete_system_defaults(self, principal: str | None = None) -> None:
-        """Delete the system limits, if there are any, and what is stored with them for an unavailable store.
-
-        ``principal`` goes into the audit log.
-        """
+        """Delete the system limits, if there are any, and what is stored with them for an unavailable store."""
         run(self._inner.delete_system_defaults(principal))
 
     def set_resource_defaults(
@@ -67,7 +62,7 @@ class SyncConfigOperations:
         disabled: bool | str | Unset | None = UNSET,
         cascade: bool | Unset | None = UNSET,
     ) -> None:
-        """Set the ``limits`` of a resource for entities without their own. ``principal`` goes into the audit log.
+        """Set the ``limits`` of a resource for entities without their own.
 
         ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set its switch and its cascade policy in the same step;
         None removes them, and without them they stay.
@@ -79,7 +74,7 @@ class SyncConfigOperations:
         return run(self._inner.get_resource_defaults(resource))
 
     def delete_resource_defaults(self, resource: str, principal: str | None = None) -> None:
-        """Delete the limits of a resource, if it has any. ``principal`` goes into the audit log."""
+        """Delete the limits of a resource, if it has any."""
         run(self._inner.delete_resource_defaults(resource, principal))
 
     def list_resources_with_defaults(self) -> list[str]:
@@ -98,8 +93,8 @@ class SyncConfigOperations:
     ) -> None:
         """Set the ``limits`` of one entity, created or not, for a resource or (``_default_``) for all.
 
-        ``principal`` says in the audit log who did it. ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the
-        switch and the cascade policy of this level in the same step; None removes them, and without them they stay.
+        ``disabled`` (True, False, ``"bypass"``) and ``cascade`` set the switch and the cascade policy of this level in
+        the same step; None removes them, and without them they stay.
         """
         run(self._inner.set_limits(entity_id, limits, resource, principal, disabled=disabled, cascade=cascade))
 
@@ -108,10 +103,7 @@ class SyncConfigOperations:
         return run(self._inner.get_limits(entity_id, resource))
 
     def delete_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE, principal: str | None = None) -> None:
-        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Delete the limits of the entity itself for a resource, or (``_default_``) those for all."""
         run(self._inner.delete_limits(entity_id, resource, principal))
 
     def list_entities_with_custom_limits(
@@ -150,7 +142,7 @@ class SyncPolicyOperations(SyncConfigOperations):
         """Refuse every request of an entity with `ResourceDisabled`, for one ``resource`` or (None) for all.
 
         It holds for those below it too that charge it. Other processes follow with their next write to one of its
-        buckets. ``principal`` says in the audit log who did it.
+        buckets.
         """
         run(self._inner.disable_entity(entity_id, resource, principal))
 
@@ -158,45 +150,36 @@ class SyncPolicyOperations(SyncConfigOperations):
         """Let limits decide for an entity, for one ``resource`` or (None) for all, whatever the resource's switch says.
 
         Processes that have refused it follow when their cached config has expired, after 60 s unless
-        ``config_cache_ttl`` of `SyncRepository` says otherwise. ``principal`` says in the audit log who did it.
+        ``config_cache_ttl`` of `SyncRepository` says otherwise.
         """
         run(self._inner.enable_entity(entity_id, resource, principal))
 
     def bypass_entity(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Admit every request of an entity, for one ``resource`` or (None) for all; what it uses is still counted."""
         run(self._inner.bypass_entity(entity_id, resource, principal))
 
     def disable_resource(self, resource: str, principal: str | None = None) -> None:
         """Refuse every request for a resource with `ResourceDisabled`, except for entities with a switch of their own.
 
         Other processes follow when their cached config has expired, after 60 s unless ``config_cache_ttl`` of
-        `SyncRepository` says otherwise. ``principal`` says in the audit log who did it.
+        `SyncRepository` says otherwise.
         """
         run(self._inner.disable_resource(resource, principal))
 
     def enable_resource(self, resource: str, principal: str | None = None) -> None:
-        """Let limits decide for a resource. ``principal`` says in the audit log who did it."""
+        """Let limits decide for a resource."""
         run(self._inner.enable_resource(resource, principal))
 
     def bypass_resource(self, resource: str, principal: str | None = None) -> None:
-        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted."""
         run(self._inner.bypass_resource(resource, principal))
 
     def clear_entity_disabled(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Remove the switch of an entity, for one ``resource`` or (None) the one for all; a less specific one decides.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Remove an entity's switch, for one ``resource`` or (None) the one for all; a less specific one decides."""
         run(self._inner.clear_entity_disabled(entity_id, resource, principal))
 
     def clear_resource_disabled(self, resource: str, principal: str | None = None) -> None:
-        """Remove the switch of a resource. ``principal`` says in the audit log who did it."""
+        """Remove the switch of a resource."""
         run(self._inner.clear_resource_disabled(resource, principal))
 
     def get_entity_disabled(self, entity_id: str, resource: str | None = None) -> bool | str | None:
@@ -223,15 +206,12 @@ class SyncPolicyOperations(SyncConfigOperations):
         """Decide whether an acquire of an entity charges its parent, for one ``resource`` or (None) for all.
 
         It counts more than the ``cascade`` of the entity and of the resource. Other processes follow with their next
-        write to one of its buckets. ``principal`` says in the audit log who did it.
+        write to one of its buckets.
         """
         run(self._inner.set_entity_cascade(entity_id, cascade, resource, principal))
 
     def clear_entity_cascade(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:
-        """Remove what `set_entity_cascade` has set for one ``resource`` or (None) for all.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Remove what `set_entity_cascade` has set for one ``resource`` or (None) for all."""
         run(self._inner.clear_entity_cascade(entity_id, resource, principal))
 
     def get_entity_cascade(self, entity_id: str, resource: str | None = None) -> bool | None:
@@ -241,12 +221,12 @@ class SyncPolicyOperations(SyncConfigOperations):
     def set_resource_cascade(self, resource: str, cascade: bool, principal: str | None = None) -> None:
         """Decide whether an acquire of a resource charges parents, for entities without a policy of their own.
 
-        It counts more than the ``cascade`` of the entity. ``principal`` says in the audit log who did it.
+        It counts more than the ``cascade`` of the entity.
         """
         run(self._inner.set_resource_cascade(resource, cascade, principal))
 
     def clear_resource_cascade(self, resource: str, principal: str | None = None) -> None:
-        """Remove what `set_resource_cascade` has set. ``principal`` says in the audit log who did it."""
+        """Remove what `set_resource_cascade` has set."""
         run(self._inner.clear_resource_cascade(resource, principal))
 
     def get_resource_cascade(self, resource: str) -> bool | None:

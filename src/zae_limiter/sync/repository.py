@@ -38,11 +38,11 @@ class SyncNamespaceOperations:
     _inner: NamespaceOperations
 
     def register_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
-        """Register a namespace, unless it exists, and return it. ``principal`` goes into the audit log."""
+        """Register a namespace, unless it exists, and return it."""
         return run(self._inner.register_namespace(namespace, principal))
 
     def register_namespaces(self, namespaces: Iterable[str], principal: str | None = None) -> list[Namespace]:
-        """Register namespaces with the names ``namespaces`` and return them. ``principal`` goes into the audit log."""
+        """Register namespaces with the names ``namespaces`` and return them."""
         return run(self._inner.register_namespaces(namespaces, principal))
 
     def get_namespace(self, namespace: str) -> Namespace:
@@ -58,14 +58,11 @@ class SyncNamespaceOperations:
         return run(self._inner.list_orphan_namespaces())
 
     def delete_namespace(self, namespace: str, principal: str | None = None) -> Namespace:
-        """Free the name; the data stay until `purge_namespace`. ``principal`` goes into the audit log."""
+        """Free the name; the data stay until `purge_namespace`."""
         return run(self._inner.delete_namespace(namespace, principal))
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:
-        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it.
-
-        ``principal`` says in the audit log who did it.
-        """
+        """Restore a deleted namespace, by its id from `list_orphan_namespaces`, and return it."""
         return run(self._inner.recover_namespace(namespace_id, principal))
 
     def purge_namespace(
@@ -73,8 +70,8 @@ class SyncNamespaceOperations:
     ) -> int:
         """Delete all data of a deleted namespace for good. Return the number of records.
 
-        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``principal`` says in
-        the audit log who did it; ``on_progress`` is called with the number of records deleted so far.
+        An interrupted purge can be repeated. ``namespace_id`` is from `list_orphan_namespaces`; ``on_progress`` is
+        called with the number of records deleted so far.
         """
         return run(self._inner.purge_namespace(namespace_id, principal, on_progress))
 
@@ -98,8 +95,8 @@ class SyncManifestOperations(SyncEntityOperations, SyncPolicyOperations):
         """Make the changes of a plan and return how many were made; those that others have made already are left out.
 
         Raise `PlanOutdatedError` if others have changed what the plan is about, before anything is changed if it is
-        seen in time. A plan that was interrupted can be applied again. ``principal`` goes into the audit log, which has
-        an event per change and one for all of them; ``on_change`` is called after each change.
+        seen in time. A plan that was interrupted can be applied again. The audit log
+        has an event per change and one for all of them; ``on_change`` is called after each change.
         """
         return run(self._inner.apply_plan(plan, principal, on_change))
 
@@ -117,6 +114,8 @@ class SyncRepository(
     SyncHistoryOperations,
 ):
     """Entities, limits, namespaces, audit log and usage in one store, seen from one namespace.
+
+    ``principal`` of its methods is who makes a change, for the audit log.
 
     Args:
         url_or_name: A store URL (``memory://``, ``sqlite:///limits.db``, ``redis://host``, ``dynamodb://my-app``), a
@@ -253,17 +252,6 @@ class SyncRepository(
 
         Raise `InfrastructureNotFoundError` if there is no table, `NamespaceNotFoundError` if the namespace is not
         registered, and `VersionError` if this version cannot use the table. The arguments are those of `open`.
-
-        Args:
-            namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
-            stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
-            url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
-            region: The AWS region of the stack.
-            endpoint_url: The AWS endpoint, e.g. of a local AWS.
-            config_cache_ttl: For how many seconds stored limits are cached.
-            clock: This process's clock.
-            timeout: How many seconds a call may take in all; None for the store's default.
-            ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
         """
         return cls._of(
             run(

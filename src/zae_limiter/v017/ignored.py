@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from ..core.errors import ValidationError
-from ..core.urls import show_url
+from ..core.validation import show_url
 from ..core.values import OnUnavailable
 
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from zae_limiter.core.production import FOR_EVER
-from zae_limiter.limiter import levels, planning
-from zae_limiter.limiter.chain import BucketShard, BucketShards, ChargePath
+from zae_limiter.limiter import limits_in_force, planning
+from zae_limiter.limiter.charge_path import BucketShard, BucketShards, ChargePath
 from zae_limiter.limiter.draw_plan import PlannedBucket
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Image, Key, Write
@@ -99,7 +99,7 @@ def _level(spot: Spot, now_ms: int) -> BucketLimits:
         known_version=terms.known_version,
     )
     if any(limit.schedule for limit in limits):
-        level = levels.apply_schedules(level, now_ms)
+        level = limits_in_force.apply_schedules(level, now_ms)
     return level.at(spot.shard, spot.shards)
 
 
@@ -130,5 +130,5 @@ def owned(spot: Spot, image: Image, now_ms: int) -> PlannedBucket | None:
     level = level_of(spot, now_ms)
     if level.slot_limits or level.shard_count > 1 or (level.usage_days and now_ms >= image.get(HOUR_END, 0)):
         return None
-    found = PlannedBucket.look(BucketShard(level, last_seen(image, now_ms)), image, now_ms)
-    return found if found is not None and found.since_ms <= now_ms <= found.until_ms else None
+    found = PlannedBucket.look(BucketShard(level, last_seen(image, now_ms)), now_ms)
+    return found if found is not None and found.is_good(now_ms) else None

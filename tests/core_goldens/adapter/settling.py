@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.core.advance import UnusedAdvance
 from zae_limiter.core.tokens import settle_all
 from zae_limiter.limiter import committing, grant as grants, settling
-from zae_limiter.limiter.chain import BucketShard
+from zae_limiter.limiter.charge_path import BucketShard
 from zae_limiter.records import charging, ledger, settlement, watching
 from zae_limiter.records.level import CREDITS, SHARDS
 from zae_limiter.repository.last_seen import LastSeenBuckets
@@ -141,7 +141,9 @@ def settle_in_place(
     planned = owned(spot, image, now_ms)
     if planned is None or not (planned.is_plain or planned.returns_count(charged, charged_ms, delta)):
         return None
-    if any(limit.soft and limit.level(charged[limit.at.tokens], charged_ms) < 0 for limit in planned.by_name.values()):
+    if any(
+        limit.soft and limit.level(charged[limit.at.tokens], charged_ms) < 0 for limit in planned.frame.by_name.values()
+    ):
         return None  # what was overdrawn comes back by what the charge cost, which is not given here
     after = settle_all(planned.settles, image, delta, now_ms)
     if after is not None and after is not image:

@@ -19,7 +19,7 @@ from ...core.tokens import Tokens
 from ...records.algebra import Image
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
-from ..chain import BucketShard, BucketShards, ChargePath, Override
+from ..charge_path import BucketShard, BucketShards, ChargePath, Override
 from ..grant import NOTHING
 from ..planning import ShardCharge, add_up
 from .batch import PrefetchedBatch, find_batch

@@ -18,7 +18,7 @@ from ...records.level import CHANGES, HOUR_END, MADE, BucketLimits
 from ...records.settlement import Charge, is_split
 from ...repository.backend import Backend
 from ...runtime.port import has_ended
-from ..chain import BucketShard
+from ..charge_path import BucketShard
 from ..planning import add_up
 from ..settling import SettlementPart
 from .batch import PrefetchedBatch

@@ -18,7 +18,7 @@ from ...records.ledger import with_usage
 from ...records.level import ANCHOR, BucketLimits, token_fields
 from ...records.watching import watch
 from ...runtime.deadline import Deadline
-from ..chain import ChargePath
+from ..charge_path import ChargePath
 from ..coalescer import PendingCharge
 from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
 from ..engine import Engine

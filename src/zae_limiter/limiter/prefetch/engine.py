@@ -13,11 +13,11 @@ from functools import partial
 from ...core.decide import describe
 from ...core.errors import RateLimitExceeded
 from ...repository.backend import Backend
-from ...repository.outlook import Reserving
+from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
 from ..amounts import check_known
-from ..chain import ChargePath
+from ..charge_path import ChargePath
 from ..coalescer import Turn
 from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant

@@ -22,8 +22,8 @@ from ...runtime.housekeeper import HOUSEKEEPER
 from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
 from ..background import BackgroundStore
-from ..chain import BucketShard, ChargePath, Override
-from ..chains import ChargePaths
+from ..charge_path import BucketShard, ChargePath, Override
+from ..charge_paths import ChargePaths
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine

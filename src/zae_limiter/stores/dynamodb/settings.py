@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ...core.errors import ConfigurationError, ValidationError
-from ...core.urls import show_url
+from ...core.validation import show_url
 from .connections import Endpoint, Proxy
 
 _REGION = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

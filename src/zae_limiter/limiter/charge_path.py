@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..core.decide import Reading, refusal, wait_for
-from ..core.errors import ValidationError
+from ..core.decide import Reading, describe, refusal, wait_for
+from ..core.errors import RateLimitExceeded, ValidationError
 from ..core.limit import Limit
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
@@ -21,8 +21,7 @@ from ..records.algebra import Image, Key, Write
 from ..records.level import SHARDS, BucketLimits, attribute
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
-from ..repository.last_seen import LastSeen
-from ..repository.outlook import Outlook, Reserving
+from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
 from .amounts import qualify
 from .coalescer import WriteCoalescer
@@ -158,6 +157,8 @@ class ChargePath:
     """The concurrency limits of all levels."""
     has_quotas: bool = field(init=False)
     """Whether one of the levels has a quota."""
+    plan: Any = field(init=False, default=None)
+    """Its `DrawPlan`, on a store inside the process."""
 
     def __post_init__(self) -> None:
         first = self.levels[0]
@@ -281,6 +282,11 @@ class ChargePath:
         instant = self.instant(now_ms)
         refuses = instant > now_ms and refusal(self.readings_for(cost, instant), cost, instant) is not None
         return now_ms if refuses else instant
+
+    def refusal(self, kind: type[RateLimitExceeded], cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded:
+        """Return a refusal of a cost by the buckets as last seen, whose statuses are made when somebody looks."""
+        images = {level.key: seen.image for level, seen in self.primary_shards}
+        return kind(lambda: describe(self.readings(now_ms, images), cost, now_ms))
 
     def readings(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> list[Reading]:
         """Return the chain as last seen, or with some of the images as given."""
