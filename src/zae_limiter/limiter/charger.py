@@ -25,8 +25,8 @@ from ..repository.last_seen import Reserving
 from ..runtime.deadline import Deadline
 from .amounts import check_known, in_tokens
 from .availability import StoreAvailability
-from .chain import ChargePath
-from .chains import ChargePaths
+from .charge_path import ChargePath
+from .charge_paths import ChargePaths
 from .coalescer import Turn
 from .engine import Engine
 from .grant import Grant, GrantFields, find_overdrawn

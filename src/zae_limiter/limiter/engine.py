@@ -29,8 +29,8 @@ from ..runtime.blocking import BlockingRuntime
 from ..runtime.deadline import Deadline
 from ..runtime.retries import count_loss
 from .amounts import check_known
-from .chain import ChargePath
-from .chains import ChargePaths
+from .charge_path import ChargePath
+from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
 from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal

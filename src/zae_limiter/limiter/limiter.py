@@ -23,7 +23,7 @@ from ..stores.port import Store, UpdatesInPlace
 from .amounts import OnError, check_amounts
 from .availability import StoreAvailability
 from .background import BackgroundStore
-from .chains import ChargePaths
+from .charge_paths import ChargePaths
 from .charger import Charger, LeasePort, ObservedCharger, SettleNow, TakeNow
 from .engine import Engine
 from .in_place import InPlace

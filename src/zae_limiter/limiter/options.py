@@ -14,7 +14,7 @@ from ..core.values import OnUnavailable
 from ..repository.backend import Backend
 from ..repository.configs import check_policy
 from .amounts import check_costs, check_on_error
-from .chain import Override
+from .charge_path import Override
 
 if TYPE_CHECKING:
     from ..v017.ignored import EarlierOptions

@@ -21,8 +21,8 @@ from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from .amounts import check_amounts, check_known
-from .chain import ChargePath, Override
-from .chains import ChargePaths, join
+from .charge_path import ChargePath, Override
+from .charge_paths import ChargePaths, join
 from .engine import Engine
 from .options import check_override, warn_stored_limits
 

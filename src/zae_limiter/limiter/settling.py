@@ -23,8 +23,8 @@ from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .chain import BucketShard, ChargePath
-from .chains import ChargePaths
+from .charge_path import BucketShard, ChargePath
+from .charge_paths import ChargePaths
 from .grant import Grant
 from .observers import Announcer
 from .planning import add_up
