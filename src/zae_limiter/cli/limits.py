@@ -12,8 +12,7 @@ from ..manifest.document import FORMATS
 from ..manifest.export import export_data, write_document
 from ..manifest.fields import json_schema
 from ..manifest.parsing import parse_manifest
-from ..manifest.plans import decode_plan, encode_plan
-from ..manifest.states import Plan
+from ..manifest.states import Plan, decode_plan, encode_plan
 from .arguments import Decorator, combine, parse_limit
 from .commands import Group, Shell, confirmed, yes_option
 from .output import note, print_json, spell_count
