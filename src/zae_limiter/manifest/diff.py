@@ -111,7 +111,6 @@ def _describe(value: object) -> str:
 
 
 def _describe_limit(limit: Limit) -> str:
-    """Return a limit as a file writes it, in one line."""
     from .limits import write_limit
 
     written = write_limit(limit)

@@ -101,13 +101,11 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
 
     async def _find_resources(self, ns: str) -> set[Subject]:
-        """Return the resources with limits or a switch."""
         prefix = keys.pk_resource(ns, "")
         rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), (await self._deadline()).for_each_step())
         return {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
 
     async def _find_limits(self) -> set[Subject]:
-        """Return all resources and entities with limits of their own."""
         found = {Subject(None, resource) for resource in await self.list_resources_with_defaults()}
         for resource in await self.list_resources_with_entity_configs():
             cursor: str | None = None
