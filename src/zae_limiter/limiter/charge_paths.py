@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from ..core import names
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.production import FOR_EVER
 from ..core.values import OnUnavailable
@@ -214,6 +215,28 @@ class ChargePaths:
         """Return the chain with every shard of every bucket as it is now."""
         levels = [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
         return self._change(chain, levels)
+
+    async def spread_load(
+        self,
+        chain: ChargePath,
+        cost: Mapping[str, int],
+        used: list[BucketShard] | None,
+        now_ms: int,
+        deadline: Deadline,
+    ) -> ChargePath:
+        """Split shards of a chain that are written too often, after a charge of ``cost``.
+
+        Return the chain with the primary shards for the next charge: those that were ``used`` if others had to be.
+        """
+        with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+            await shards.split_busy_shards(self._backend, chain, cost, now_ms, deadline)
+        if not chain.sharded:
+            return chain
+        if used is None:
+            with contextlib.suppress(RateLimiterUnavailable):
+                chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
+            used = [shards.choose_home(level, now_ms) for level in chain.levels]
+        return self.change_homes(chain, used) if len(used) == len(chain.levels) else chain
 
     def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
         """Return the chain with other primary shards, where there were tokens when the old ones had none."""
