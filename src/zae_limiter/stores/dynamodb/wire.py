@@ -89,7 +89,7 @@ class Reader:
 
     def _parse(self) -> Generator[None, None, Answer]:
         """Parse the answer, skipping any 1xx; yields where more bytes are needed."""
-        status = 0
+        status, version = 0, ""
         while status < 200:
             problem = "the headers of the answer have no end"
             head = yield from self._take_until(b"\r\n\r\n", _MAX_HEAD - self._start, problem)
@@ -97,7 +97,7 @@ class Reader:
             found = _STATUS_LINE.fullmatch(first)
             if found is None:
                 raise Broken(f"the answer is not HTTP: {first[:40]!r}")
-            status = int(found[2])
+            status, version = int(found[2]), found[1]
         self._begun = True
         headers: dict[str, str] = {}
         for line in lines:
@@ -107,7 +107,7 @@ class Reader:
                 raise Broken(f"the answer has two headers {name}")
             headers[name] = value.strip()
         connection = headers.get("connection", "").lower()
-        self.keep_alive = "close" not in connection and (found[1] != "HTTP/1.0" or "keep-alive" in connection)
+        self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
         body = b""
         if status not in (204, 304) and not (self._tunnel and status < 300):
             body = yield from self._take_body(headers.get("content-length"), headers.get("transfer-encoding"))
