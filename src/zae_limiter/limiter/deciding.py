@@ -14,7 +14,7 @@ from ..records.algebra import Image
 from ..records.charging import ALONE, Refusal
 from ..records.level import CREDITS, SHARDS
 from ..records.slots import MOST_TAKEN, SlotRequest
-from .chain import BucketShard, ChargePath
+from .charge_path import BucketShard, ChargePath
 from .coalescer import PendingCharge
 from .grant import Grant
 from .planning import ShardCharge, StalePath, add_up, new_slot_request, plan_across_shards, plan_part

@@ -17,14 +17,14 @@ from ..records.algebra import Committed, Image, Write, apply_write, compose
 from ..records.ledger import BucketChange
 from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, attribute
 from ..records.settlement import Charge
-from ..records.slots import TakenSlot, note_freed
+from ..records.slots import TakenSlot, release_slots
 from ..records.watching import watch
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .chain import BucketShard, ChargePath
-from .chains import ChargePaths
+from .charge_path import BucketShard, ChargePath
+from .charge_paths import ChargePaths
 from .grant import Grant
 from .observers import Announcer
 from .planning import add_up
@@ -118,7 +118,7 @@ class SettlementPart(NamedTuple):
         lots, unused = self.lots, self.unused
         change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            note_freed(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
+            release_slots(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
             if image.get(attr) == after:  # else another client has announced something since
