@@ -24,10 +24,10 @@ from ..runtime.deadline import Deadline
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
-from .amounts import check_request
-from .charge_path import BucketShard, BucketShards, ChargePath, Override
+from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
 from .limits_in_force import LimitsInForce, check_priority
+from .options import Override, check_request
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]

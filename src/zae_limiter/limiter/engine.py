@@ -27,7 +27,6 @@ from ..repository.backend import MAX_COMMIT, Backend
 from ..runtime.blocking import BlockingRuntime
 from ..runtime.deadline import Deadline
 from ..runtime.retries import count_loss
-from .amounts import check_known
 from .charge_path import ChargePath
 from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
@@ -35,7 +34,7 @@ from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transacti
 from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
-from .options import AcquireOptions
+from .options import AcquireOptions, check_known
 from .planning import ShardCharge, StalePath
 from .settling import SettlementPart, Settling, settlement_parts
 from .waiting import Lines

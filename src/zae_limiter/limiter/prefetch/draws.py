@@ -300,9 +300,10 @@ def _choose_advance(
 ) -> dict[str, int]:
     """Return what to draw beyond what is ``short``: for as many acquires of the usual cost as all limits have."""
     demand, keep, share = bucket.demand, bucket.books.keep_ms / MILLI, 1.0
+    draws_ahead = bucket.draws and bucket.is_hot and not bucket.books.is_closed
     held, age_ms = bucket.count_left(now_ms), max(0, now_ms - bucket.home.seen.seen_ms)
     wanted: dict[str, float] = {}
-    for name, limit in frame.by_name.items() if bucket.draws_ahead else ():
+    for name, limit in frame.by_name.items() if draws_ahead else ():
         usual = demand.tokens.get(name, 0.0) * keep
         if not usual:
             continue
