@@ -26,6 +26,7 @@ from ..stores.bounded import BoundedMap
 from . import shards
 from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
+from .deciding import CommitPlan
 from .limits_in_force import LimitsInForce, check_priority
 from .options import Override, check_request
 
@@ -216,27 +217,22 @@ class ChargePaths:
         levels = [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
         return self._change(chain, levels)
 
-    async def spread_load(
-        self,
-        chain: ChargePath,
-        cost: Mapping[str, int],
-        used: list[BucketShard] | None,
-        now_ms: int,
-        deadline: Deadline,
-    ) -> ChargePath:
-        """Split shards of a chain that are written too often, after a charge of ``cost``.
+    async def spread_load(self, chain: ChargePath, done: CommitPlan, now_ms: int, deadline: Deadline) -> ChargePath:
+        """Split shards of a chain that are written too often, and return it with the primary shards for the next time.
 
-        Return the chain with the primary shards for the next charge: those that were ``used`` if others had to be.
+        ``done`` is what was just committed.
         """
+        cost = done.charges[0].cost if done.charges else done.cost
         with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
             await shards.split_busy_shards(self._backend, chain, cost, now_ms, deadline)
         if not chain.sharded:
             return chain
-        if used is None:
+        homes = [part.shard for part in done.parts]
+        if not done.uses_other_shards:
             with contextlib.suppress(RateLimiterUnavailable):
                 chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
-            used = [shards.choose_home(level, now_ms) for level in chain.levels]
-        return self.change_homes(chain, used) if len(used) == len(chain.levels) else chain
+            homes = [shards.choose_home(level, now_ms) for level in chain.levels]
+        return self.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
 
     def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
         """Return the chain with other primary shards, where there were tokens when the old ones had none."""

@@ -49,11 +49,6 @@ class CommitPlan(NamedTuple):
     parts: list[ShardCharge]
     uses_other_shards: bool = False
 
-    @property
-    def one_cost(self) -> Mapping[str, int]:
-        """What one of those served costs."""
-        return self.charges[0].cost if self.charges else self.cost
-
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
         later: dict[str, int] = {}

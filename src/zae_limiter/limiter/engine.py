@@ -297,9 +297,7 @@ class Engine:
                 continue
             for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
-            if self._splits:
-                used = [part.shard for part in chosen.parts] if chosen.uses_other_shards else None
-                chain = await self._chains.spread_load(chain, chosen.one_cost, used, now_ms, deadline)
+            chain = await self._chains.spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
             lost, freshness = 0, Freshness.REMEMBERED if chain.sharded else Freshness.SHOWN
 
