@@ -241,7 +241,8 @@ async def _run_limiters(traffic: Traffic, processes: int, seconds: float, rng: r
             counted["decisions"] += 1
 
     async def process(place: int) -> None:
-        limiter, under_way = RateLimiter(Repository(Remote(shared, rng, counted)), prefetch=traffic.prefetch), []
+        repository = Repository(Remote(shared, rng, counted))
+        limiter, under_way = RateLimiter(repository, prefetch=traffic.prefetch, timeout=60), []
         await asyncio.sleep(rng.expovariate(traffic.pace))
         while loop.time() < ends:
             key = f"key-{(place * traffic.keys_each + rng.randrange(traffic.keys_each)) % traffic.keys}"

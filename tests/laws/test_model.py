@@ -98,7 +98,6 @@ class Machine(RuleBasedStateMachine):
         self.pots: dict[str, ExactBucket] = {}
         self.anchor_ms = self.newest_ms = 0
         self.changed_ms = dict.fromkeys([limit.name for limit in given], 0)
-        self.changed = False
         self.leases: list[tuple[Any, list[Taken]]] = []
 
     def teardown(self) -> None:
@@ -144,7 +143,6 @@ class Machine(RuleBasedStateMachine):
         )
         self.changed_ms |= {limit.name: self.now_ms for limit in self.limits if limit not in before}
         run(self.limiters[0].set_limits("key", self.limits))
-        self.changed = True
         self.anchor_ms = max(self.newest_ms, self.anchor_ms + 1)  # the bucket is stamped
 
     def move_to_new_limits(self) -> int:
@@ -152,11 +150,10 @@ class Machine(RuleBasedStateMachine):
 
         Return the instant as of which the acquire that does it decides: never before the newest that the bucket knows.
         """
-        decided_ms = self.now_ms
-        if self.pots and self.changed:
-            decided_ms = self.move_anchor()
-        self.changed = False
-        return decided_ms
+        in_force = {limit.name: limit for limit in self.limits}
+        if all(pot.limit == in_force[name] for name, pot in self.pots.items()):
+            return self.now_ms  # nothing to move: the limits were set again as they were
+        return self.move_anchor()
 
     def move_anchor(self) -> int:
         """Move the bucket to the limits in force, and return the instant as of which that is done."""

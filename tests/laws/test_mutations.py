@@ -77,7 +77,7 @@ MADE = "(ticks * self.amount + self.phase) // self.period"
 SINCE = "((now_ms - anchor_ms) * amount + rest) // period"
 CEIL = "-((self.phase - total * self.period) // self.amount)"
 INSIDE = "low), room - 1"
-CARRIED = "carry_over(level, image, name, old, limit.rule, now_ms)"
+CARRIED = "carry_over(level, image, name, old.rule, limit.rule, now_ms)"
 BIG = "needed > limit.capacity * MILLI"
 
 MUTATIONS = [
@@ -87,7 +87,7 @@ MUTATIONS = [
     Mutation("core.alerts.AlertLevels.band", "levels[reached]", "_FAR", STALE_MARKS),
     Mutation("core.alerts.AlertLevels.count_announced", "if last > window", "if last >= window", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
-    Mutation("core.alerts.cross_quota", "marks.band(announced)[0]", "-_FAR", STALE_MARKS),
+    Mutation("core.alerts.cross_quota", "alert_levels.band(announced)[0]", "-_FAR", STALE_MARKS),
     Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
     Mutation(
         "records.watching.watch", "change.equals[mine.at.announced] = image[mine.at.announced]", "pass", STALE_MARKS
@@ -143,14 +143,14 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "or cost + floor > capacity", "or cost > capacity", FLOOR, "memory"),
     Mutation("core.tokens.draw_all", "need + floor", "need", FLOOR, "memory"),
     Mutation(
-        "core.decide.Reading.wait_ms", "wait_ms(balances, cost_milli + least", "wait_ms(balances, cost_milli", FLOOR
+        "core.decide.Reading.wait_ms", "wait_ms(balances, cost_milli + floor", "wait_ms(balances, cost_milli", FLOOR
     ),
     Mutation("core.limit.Limit.floor", '.get(priority or "", 0.0)', '.get("batch", 0.0)', FLOOR),
     # Credits.
     Mutation("core.credits.divide", "max(0, min(cost, level))", "min(cost, level)", CREDIT),
     Mutation("core.credits.divide", "max(0, min(cost, level))", "0", CREDIT),
-    Mutation("core.credits.divide", "min(level, cost + least)", "max(0, min(level, cost + least))", CREDIT),
-    Mutation("core.credits.divide", "_take(lots, cost + least - covered)", "_take(lots, cost - covered)", CREDIT),
+    Mutation("core.credits.divide", "min(level, cost + floor)", "max(0, min(level, cost + floor))", CREDIT),
+    Mutation("core.credits.divide", "_take(lots, cost + floor - covered)", "_take(lots, cost - covered)", CREDIT),
     Mutation("core.credits.divide", "return None if missing else", "return", CREDIT),
     Mutation("core.credits._take", "min(held, amount)", "held", CREDIT),
     Mutation("core.credits._take", "amount -= taken[attr]", "pass", CREDIT),
@@ -176,7 +176,7 @@ MUTATIONS = [
     Mutation(
         "records.credits.fill_up", "rule.produced_between(anchor, now_ms)", "rule.produced_between(0, now_ms)", FILLED
     ),
-    Mutation("records.bucket.full_at", "max(latest, last_expiry(image))", "latest", CREDIT_KEPT),
+    Mutation("records.bucket.full_at", "max(*latest, last_expiry(image))", "max(latest)", CREDIT_KEPT),
     # What a rate has made by an instant.
     Mutation("core.production.Rule.produced", MADE, "ticks // 1000 * 1000 * self.amount // self.period", PROMISE),
     Mutation("core.production.Rule.produced", MADE, "ticks * (self.amount // self.period)", EXACT),
@@ -190,7 +190,7 @@ MUTATIONS = [
     Mutation("core.production.Rule.reaches", CEIL, "round(total * self.period / self.amount)", PROMISE),
     Mutation("core.production.Rule.fits_at", "+ needed - tokens", "- tokens", PROMISE),
     Mutation("core.balances.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
-    Mutation("core.decide.describe_limit", "held_milli < need", "held_milli <= need", "leases.refusal_tells_which"),
+    Mutation("core.decide.Reading.describe", "held < need", "held <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
         "core.production.Rule.level",
@@ -209,7 +209,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = cost + floor - since + 1", PROMISE),
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = -(2**60)", OVER),
     Mutation("core.tokens.draw", "or cost + floor > capacity", "", NEVER),
-    Mutation("records.migration._migrate_limit", "shift=since - after", "shift=after - since", CHANGED),
+    Mutation("records.migration._migrate_limit", "since - after", "after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
@@ -264,24 +264,22 @@ MUTATIONS = [
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
     Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
-    Mutation("limiter.settling._plain_parts", "if not here:", "if not here or parts:", LEAK),
+    Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
     Mutation("records.migration.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation(
-        "records.migration._migrate_limit", "rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
+        "records.migration.migrate", "current.rule.produced_between(put[ANCHOR], now_ms)", "0", "levels.changed_at_once"
     ),
     Mutation(
-        "records.migration._carry_limit",
-        "rule.produced_between(image[ANCHOR], anchor)",
+        "records.migration.migrate",
+        "stored[name].since(put[ANCHOR])",
         "0",
         "levels.limits_come_and_go",
     ),
-    Mutation(
-        "records.migration.migrate", CARRIED, "(old.produced_between(image[ANCHOR], now_ms), old.capacity)", INSTANT
-    ),
-    Mutation("records.bucket._balances", "min(change.ceiling, ", "max(-_FAR, ", CHANGED),
+    Mutation("records.migration.migrate", CARRIED, "(old.since(now_ms), old.rule.capacity)", INSTANT),
+    Mutation("records.bucket._balances", "min(ceiling, ", "max(-FAR, ", CHANGED),
     Mutation(
         "records.migration.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
@@ -313,16 +311,16 @@ MUTATIONS = [
     Mutation("repository.buckets.plan_forgetting", ", *accruals]", "]", OUTLIVES, "memory"),
     # Deciding.
     Mutation("core.decide.refusal", BIG, "False", NEVER),
-    Mutation("core.decide.refusal", "reading.wait_ms(limit, need, now_ms) >= FOR_EVER", "False", NEVER),
-    Mutation("core.decide.Reading.wait_ms", "cost_milli + least > limit", "cost_milli + least >= limit", NEVER),
-    Mutation("core.decide.find_fitting", "shard[name] -= need", "pass", AT_ONCE, "distant, async"),
-    Mutation("core.decide.find_fitting", "shard[name] >= need", "True", AT_ONCE, "distant, async"),
+    Mutation("core.decide.refusal", "wait_for(readings, cost_milli, now_ms) >= FOR_EVER", "False", LATER),
+    Mutation("core.decide.Reading.wait_ms", "cost_milli + floor > limit", "cost_milli + floor >= limit", NEVER),
+    Mutation("core.decide.find_fitting", "left[name] -= need", "pass", AT_ONCE, "distant, async"),
+    Mutation("core.decide.find_fitting", "left[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
     Mutation("limiter.deciding.CommitPlan.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
-    Mutation("core.decide.refusal", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
+    Mutation("core.decide._find_needs", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
-    Mutation("limiter.chain.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
+    Mutation("limiter.charge_path.ChargePath.cost_at", "name.removesuffix(end)", "name", TOGETHER),
     Mutation("limiter.grant.Grant.split_by_resource", "== level.resource", "!= level.resource", APART),
     Mutation(
         "limiter.grant.Grant.split_by_resource",

@@ -77,17 +77,20 @@ def draw_with_credits(
     at: TokenFields,
     tokens: int,
     lots: HeldLots,
-    need: int,
+    need: int | None,
     capacity: int,
     since: int,
     floor: int = 0,
     soft: bool = False,
     shift: int | None = None,
 ) -> bool:
-    """Take ``need`` from allowance and lots as `core.tokens.draw` does, if the allowance does not suffice.
+    """Take ``need`` as `core.tokens.draw` does, and what the allowance does not have from lots.
 
     Return False, with nothing noted, if it does not fit.
     """
+    floor = 0 if soft else floor
+    if not lots or need is None or min(capacity, tokens + since) >= need + floor:
+        return draw(change, at, tokens, need, capacity, since, floor, soft, shift)
     found = divide(need, SOFT if soft else floor, min(capacity, tokens + since), lots)
     if found is None:
         return False

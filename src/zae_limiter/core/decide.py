@@ -65,36 +65,28 @@ class Reading(NamedTuple):
 
     def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
         """Return the fields of `status`."""
-        balances, floor = self.balances[limit.name], self.floor.get(limit.name, 0)
-        wait = self.wait_ms(limit, cost_milli or 0, now_ms)
+        balances, floor, need = self.balances[limit.name], self.floor.get(limit.name, 0), cost_milli or 0
         held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
-        calendar = balances[0].rule.calendar
-        if calendar is not None:
+        exceeded = cost_milli is not None and held < need + floor
+        wait = self.wait_ms(limit, need, now_ms) if exceeded else 0
+        if (calendar := balances[0].rule.calendar) is not None:
             limit = limit.begin_window(calendar.phase_ms)
-        return describe_limit(self.entity_id, self.resource, limit, held, cost_milli, wait, floor, now_ms, credit)
+        amounts = limit.name, limit, held // MILLI, need // MILLI, exceeded, _seconds(wait), -(-max(0, floor) // MILLI)
+        return self.entity_id, self.resource, *amounts, now_ms, credit // MILLI
 
 
-def describe_limit(
-    entity_id: str,
-    resource: str,
-    limit: Limit,
-    held_milli: int,
-    cost_milli: int | None,
-    wait: int,
-    floor: int,
-    now_ms: int,
-    credit_milli: int = 0,
-) -> StatusFields:
-    """Return the fields of a status; ``wait`` is how many milliseconds later the cost fits, if it does not now.
+def _seconds(wait_ms: int) -> float | None:
+    return None if wait_ms >= FOR_EVER else wait_ms / MILLI
 
-    It is `FOR_EVER` if it never does. ``credit_milli`` is the part of what is held that is credit.
-    """
-    need = cost_milli or 0
-    exceeded = cost_milli is not None and held_milli < need + floor
-    retry = 0.0 if not exceeded else None if wait >= FOR_EVER else wait / MILLI
-    floor = -(-floor // MILLI) if floor > 0 else 0
-    held, asked = held_milli // MILLI, need // MILLI
-    return entity_id, resource, limit.name, limit, held, asked, exceeded, retry, floor, now_ms, credit_milli // MILLI
+
+def _find_needs(readings: Sequence[Reading], cost_milli: Mapping[str, int]) -> list[tuple[Reading, Limit, int]]:
+    """Return what a cost takes of each limit that it names."""
+    return [
+        (reading, limit, need)
+        for reading in readings
+        for limit in reading.limits
+        if (need := cost_milli.get(limit.name + reading.qualifier)) is not None
+    ]
 
 
 def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
@@ -116,8 +108,7 @@ def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
     lacking = [place for place, fields in enumerate(found) if fields[6]]
     if lacking and any(reading.may_fall for reading in readings):
         last = max(lacking, key=lambda place: FOR_EVER if found[place][7] is None else found[place][7] or 0)
-        wait = wait_for(readings, cost_milli, now_ms)
-        found[last] = (*found[last][:7], None if wait >= FOR_EVER else wait / MILLI, *found[last][8:])
+        found[last] = (*found[last][:7], _seconds(wait_for(readings, cost_milli, now_ms)), *found[last][8:])
     return found
 
 
@@ -126,63 +117,49 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
 
     The error makes its statuses when somebody looks at them.
     """
-    lacks = never = False
-    for reading in readings:
-        for limit in reading.limits:
-            need = cost_milli.get(limit.name + reading.qualifier)
-            if need is None:
-                continue
-            needed = need + reading.floor.get(limit.name, 0)
-            if balance(reading.balances[limit.name], now_ms) < needed:
-                lacks = True
-                never = never or (needed > limit.capacity * MILLI and reading.wait_ms(limit, need, now_ms) >= FOR_EVER)
-    if not lacks:
+    lacking = [
+        (limit, needed)
+        for reading, limit, need in _find_needs(readings, cost_milli)
+        if balance(reading.balances[limit.name], now_ms) < (needed := need + reading.floor.get(limit.name, 0))
+    ]
+    if not lacking:
         return None
     if any(reading.may_fall for reading in readings):
         never = wait_for(readings, cost_milli, now_ms) >= FOR_EVER
-    kind = CapacityExceeded if never else RateLimitExceeded
-    return kind(partial(describe, readings, cost_milli, now_ms))
+    else:
+        never = any(needed > limit.capacity * MILLI for limit, needed in lacking)
+    return (CapacityExceeded if never else RateLimitExceeded)(partial(describe, readings, cost_milli, now_ms))
 
 
 def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
     """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
-    left = [
-        ({name: balance(balances, now_ms) for name, balances in reading.balances.items()}, reading)
+    spare = [
+        {name: balance(held, now_ms) - reading.floor.get(name, 0) for name, held in reading.balances.items()}
         for reading in readings
     ]
     answers = []
     for cost in costs:
         needs = [
-            (shard, reading.floor, name, need)
-            for shard, reading in left
-            for name in shard
+            (left, name, need)
+            for left, reading in zip(spare, readings, strict=True)
+            for name in left
             if (need := cost.get(name + reading.qualifier)) is not None
         ]
-        fits = all(shard[name] >= need + floor.get(name, 0) for shard, floor, name, need in needs)
-        answers.append(fits)
-        if fits:
-            for shard, _, name, need in needs:
-                shard[name] -= need
+        answers.append(all(left[name] >= need for left, name, need in needs))
+        for left, name, need in needs if answers[-1] else ():
+            left[name] -= need
     return answers
 
 
 def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends; `FOR_EVER` if never."""
-    needs = [
-        (reading, limit, need)
-        for reading in readings
-        for limit in reading.limits
-        if (need := cost_milli.get(limit.name + reading.qualifier)) is not None
-    ]
-    wait = max([reading.wait_ms(limit, need, now_ms) for reading, limit, need in needs], default=0)
-    if not any(reading.may_fall for reading in readings):
-        return wait
+    needs, wait = _find_needs(readings, cost_milli), 0
+    may_fall = any(reading.may_fall for reading in readings)
     for _ in range(_MOST_LOOKS):
-        if wait >= FOR_EVER:
+        again = max([reading.wait_ms(limit, need, now_ms, now_ms + wait) for reading, limit, need in needs], default=0)
+        if again == wait or not may_fall:
+            return again
+        if again >= FOR_EVER:
             break
-        later = [reading.wait_ms(limit, need, now_ms, now_ms + wait) for reading, limit, need in needs]
-        again = max(later, default=0)
-        if again == wait:
-            return wait
         wait = again
     return FOR_EVER

@@ -173,6 +173,10 @@ class Tokens(NamedTuple):
         # It may be below zero only for what was drawn ahead of the refill, which is no debt.
         return min(0, held + sum(each.size for each in self.advances))
 
+    def since(self, now_ms: int) -> int:
+        """Return what was produced from the anchor to ``now_ms``."""
+        return self.rule.produced_between(self.anchor_ms, now_ms)
+
     def credit(self, now_ms: int) -> int:
         """Return the credits that have not expired at ``now_ms``."""
         return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)

@@ -15,7 +15,7 @@ from ..forks import protect
 from ..logs import BREAKER_CLOSED, BREAKER_OPENED, STORE_AVAILABLE, STORE_UNAVAILABLE, Event, log_event
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
-from .chains import ChargePaths
+from .charge_paths import ChargePaths
 from .observers import Observers
 
 RETRY_SECONDS = 1.0

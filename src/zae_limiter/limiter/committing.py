@@ -12,7 +12,7 @@ from ..records.settlement import Charge
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
-from .chain import ChargePath
+from .charge_path import ChargePath
 from .planning import ShardCharge, plan_again
 from .settling import SettlementPart, Settling
 

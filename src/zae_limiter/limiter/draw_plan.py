@@ -17,7 +17,7 @@ from ..records.charging import Frame
 from ..records.level import ANCHOR, HOUR_END, NEWEST, BucketLimits
 from ..records.watching import find_quiet_bounds
 from ..repository.last_seen import LastSeen
-from .chain import BucketShard, ChargePath
+from .charge_path import BucketShard, ChargePath
 from .grant import NOTHING
 
 _FAR = 1 << 62

@@ -12,7 +12,7 @@ from ..core.production import MILLI
 from ..records.algebra import Image
 from ..records.level import BucketLimits
 from ..records.lots import credits_by_limit
-from .chain import BucketShard, ChargePath
+from .charge_path import BucketShard, ChargePath
 from .planning import ShardCharge, add_up
 
 NOTHING: dict[str, int] = {}

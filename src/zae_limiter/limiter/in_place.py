@@ -19,8 +19,8 @@ from ..repository.last_seen import Reserving
 from ..runtime.blocking import run
 from ..runtime.serials import serials
 from ..stores.port import UpdatesInPlace
-from .chain import BucketShard, ChargePath
-from .chains import ChargePaths, Name
+from .charge_path import BucketShard, ChargePath
+from .charge_paths import ChargePaths, Name
 from .draw_plan import DrawPlan, PlannedBucket, renew_expiry
 from .grant import NOTHING, GrantFields
 from .observers import Announcer

@@ -53,7 +53,7 @@ class Lease(LeaseCore):
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        if self._correct("release", amounts, named, 0, sign=-1):
+        if self._correct("release", amounts, named, 0):
             await self._write_late()
 
     async def enter(self) -> None:

@@ -21,11 +21,10 @@ from ..core.limit import MAX_AMOUNT
 from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, log_event
-from .amounts import check_amounts, check_known, in_tokens, qualify
 from .charger import Corrections
 from .grant import NOTHING, Grant, add_share, apportion
 from .lease_view import LeaseView
-from .options import AcquireRequest
+from .options import AcquireRequest, check_amounts, check_known, in_tokens, qualify
 from .planning import add_up
 
 LOST = "The lease has lost its slot: it was not renewed in time, or somebody has taken it away."
@@ -47,8 +46,6 @@ class LeaseCore(LeaseView):
     _stated: Mapping[str, int] = NOTHING
     """The usage by limit that `settle` has stated: a failure leaves it as it is."""
 
-    # Entering.
-
     def for_entity(self, entity_id: str) -> Self:
         """Return a new lease like this one for another entity: same resource, cost and options, not entered.
 
@@ -56,6 +53,16 @@ class LeaseCore(LeaseView):
         """
         others = [(part._resource, part._cost) for part in self._others]
         return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
+
+    def _find_part(self, resource: str) -> Self:
+        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
+        for part in self._parts:
+            if part._resource == resource:
+                return part
+        known = ", ".join(self.resources)
+        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")
+
+    # Entering.
 
     def try_enter(self) -> bool:
         """Do what `enter` does if that needs no waiting. Return False, with nothing taken, if `enter` is needed."""
@@ -75,9 +82,8 @@ class LeaseCore(LeaseView):
             for part, each in zip(self._parts, grants, strict=True):
                 part._accept(each)
             return
-        grant = await self._port.charger.take(
-            AcquireRequest(self._entity_id, self._resource, self._cost, self._options)
-        )
+        request = AcquireRequest(self._entity_id, self._resource, self._cost, self._options)
+        grant = await self._port.charger.take(request)
         if grant is None or grant.chain.slot_names or grant.chain.has_quotas:
             self._accept(grant)
         else:
@@ -102,8 +108,7 @@ class LeaseCore(LeaseView):
 
     def _joint_request(self) -> AcquireRequest:
         """Return what all parts ask for together."""
-        costs = [(part._resource, part._cost) for part in self._parts]
-        cost = {qualify(name, resource): need for resource, needs in costs for name, need in needs.items()}
+        cost = {qualify(name, part._resource): need for part in self._parts for name, need in part._cost.items()}
         return AcquireRequest(self._entity_id, self.resources, cost, self._options)
 
     async def _check(self) -> None:
@@ -111,11 +116,11 @@ class LeaseCore(LeaseView):
 
     async def _charge(self, times: int) -> None:
         """Charge the cost ``times`` times, to the end even if the caller is cancelled."""
-        costs = [{name: amount * times for name, amount in part._cost.items()} for part in self._parts]
-        pairs = zip(self._parts, costs, strict=True)
-        await self._port.charger.settle(
-            [Corrections(part._request, [(None, cost)], part._disclaim) for part, cost in pairs], False
-        )
+        charges = []
+        for part in self._parts:
+            cost = {name: amount * times for name, amount in part._cost.items()}
+            charges.append(Corrections(part._request, [(None, cost)], part._disclaim))
+        await self._port.charger.settle(charges)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
         cost, grant = self._check_tokens("consume", amounts, named, 0), None
@@ -149,18 +154,11 @@ class LeaseCore(LeaseView):
             raise LeaseExpiredError(f"settle_nowait{ENDED_MEANWHILE}")
 
     def _correct(
-        self,
-        verb: str,
-        amounts: Mapping[str, int] | None,
-        named: Mapping[str, int],
-        least: int,
-        sign: int = 1,
-        *,
-        late: bool = True,
+        self, verb: str, amounts: Mapping[str, int] | None, named: Mapping[str, int], least: int, *, late: bool = True
     ) -> bool:
         """Collect a correction. Return whether the lease has ended, so that it has to be written now."""
         checked = self._check_tokens(verb, amounts, named, least, late)
-        self._collect(checked if sign > 0 else {name: -amount for name, amount in checked.items()})
+        self._collect(checked if verb != "release" else {name: -amount for name, amount in checked.items()})
         return not self._open
 
     def _state(
@@ -231,17 +229,16 @@ class LeaseCore(LeaseView):
 
         ``final``: as for `exit`. A lease that is not open is left as it is.
         """
-        if any(part._open and part._delta is not None for part in self._others):
+        parts = (*self._others, self)  # itself last: should another thread correct meanwhile, the lease is still open
+        if any(part._open and part._delta is not None for part in parts):
             return False
-        # The first one last: should a correction of another thread come in between, the lease is still open.
-        if not all(part.try_exit(final=final) for part in self._others):
-            return False
-        if self._open:
-            self._open = False  # first: a correction that comes later in another thread sees it
-            if self._delta is not None:
-                self._open = True
-                return False
-            self._correctable = not final
+        for part in parts:
+            if part._open:
+                part._open = False  # first: a correction that comes later in another thread sees it
+                if part._delta is not None:
+                    part._open = True
+                    return False
+                part._correctable = not final
         return True
 
     def _end(self, failed: bool, give_back: bool = False, final: bool = True) -> list[Corrections]:
@@ -271,7 +268,6 @@ class LeaseCore(LeaseView):
         return left
 
     def _notify(self, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
-        """Tell the observers of a correction of what was taken."""
         if delta and not self.degraded:
             self._port.charger.notify(self._entity_id, self._resource, taken, delta)
 
@@ -317,7 +313,7 @@ class LeaseCore(LeaseView):
             self._notify(add_up(grant.cost for grant in grants), change)
         left = self._share_out(grants, change)
         if left:
-            await self._port.charger.settle(left, False)
+            await self._port.charger.settle(left)
 
     def _claim(self) -> tuple[Mapping[str, int], dict[str, int]]:
         """Return what others have written of the correction, and the rest: whoever asks writes that."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from ..core.errors import ValidationError
 from ..core.limit import Limit
 from ..core.production import MILLI
 from ..core.values import LimitStatus
 from ..records.level import BucketLimits
-from .amounts import in_tokens
 from .charger import LeasePort
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
-from .options import AcquireOptions, AcquireRequest
+from .options import AcquireOptions, AcquireRequest, in_tokens
 from .planning import add_up
 from .slot_leases import SlotHolder
 
@@ -48,11 +46,8 @@ class LeaseView:
         """What was taken during the block."""
         self._delta: Mapping[str, int] | None = None
         """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
-        self._others: Sequence[Any] = others and self._make_others(others)
+        self._others: Sequence[Any] = others and [type(self)(port, entity_id, *each, options) for each in others]
         """The leases of the other resources."""
-
-    def _make_others(self, others: Sequence[tuple[str, dict[str, int]]]) -> list[Self]:
-        return [type(self)(self._port, self._entity_id, *each, self._options) for each in others]
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -112,14 +107,14 @@ class LeaseView:
     def available(self) -> dict[str, int]:
         """Return what was left right after this acquire: the least over all levels."""
         left: dict[str, int] = {}
-        for status in self.statuses:
-            left[status.limit_name] = min(status.available, left.get(status.limit_name, status.available))
+        for _, limit, here in self.left():
+            left[limit.name] = min(here, left.get(limit.name, here))
         return left
 
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits of the entity itself that were charged."""
-        return () if self._grant is None else self._grant.chain.primary_shards[0].level.limits
+        return () if self._granted is None else self._granted[0].primary_shards[0].level.limits
 
     @property
     def is_open(self) -> bool:
@@ -153,11 +148,3 @@ class LeaseView:
     def _parts(self) -> tuple[Self, ...]:
         """The leases of each resource."""
         return (self, *self._others)
-
-    def _find_part(self, resource: str) -> Self:
-        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
-        for part in self._parts:
-            if part._resource == resource:
-                return part
-        known = ", ".join(self.resources)
-        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")

@@ -25,7 +25,7 @@ from ..records.lots import spent_lots
 from ..records.slots import NO_PREFERENCE, SlotRequest, TakenSlot, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
-from .chain import BucketShard, BucketShards, ChargePath
+from .charge_path import BucketShard, BucketShards, ChargePath
 
 
 def new_slot_request(cost: Mapping[str, int], holder: str | None) -> SlotRequest:

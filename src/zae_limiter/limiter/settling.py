@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..core.advance import UnusedAdvance
 from ..core.alerts import Alert
@@ -12,18 +13,18 @@ from ..core.change import Change
 from ..core.credits import SpentLots, sum_up, take_last
 from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationError
 from ..records import bucket, charging, ledger, migration, settlement, usage
-from ..records.algebra import Committed, Image, Key, Write, apply_write, compose
+from ..records.algebra import Committed, Image, Write, apply_write, compose
 from ..records.ledger import BucketChange
 from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, attribute
 from ..records.settlement import Charge
-from ..records.slots import TakenSlot, note_freed
+from ..records.slots import TakenSlot, release_slots
 from ..records.watching import watch
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from ..runtime.serials import serials
-from .chain import BucketShard, ChargePath
-from .chains import ChargePaths
+from .charge_path import BucketShard, ChargePath
+from .charge_paths import ChargePaths
 from .grant import Grant
 from .observers import Announcer
 from .planning import add_up
@@ -39,33 +40,27 @@ class SettlementWrite(NamedTuple):
 
 
 class SettlementPart(NamedTuple):
-    """The settlement of one level: how much, and of which charge.
-
-    ``changes`` is the number of usage events that it counts for, negative if it undoes grants that were never handed
-    out. ``lots`` is the part of the give-back that returns to credits, ``unused`` the part that was prefetched and
-    never granted. ``crossed`` are attributes that say which thresholds were announced, with the values before and after
-    a write that is undone: they are set back. ``slots`` are those that it frees.
-    """
+    """The settlement of one level: how much, and of which charge."""
 
     shard: BucketShard
     delta: Mapping[str, int]
     charge: Charge
     changes: int = 1
+    """The number of usage events that it counts for, negative if it undoes grants that were never handed out."""
     lots: SpentLots = ()
+    """The part of the give-back that returns to credits."""
     crossed: Sequence[tuple[str, int, int]] = ()
+    """Attributes that mark thresholds as announced, before and after a write that is undone: they are set back."""
     slots: tuple[TakenSlot, ...] = ()
+    """The slots that it frees."""
     unused: tuple[UnusedAdvance, ...] = ()
+    """The part of the give-back that was prefetched and never granted."""
 
     @property
     def is_split(self) -> bool:
         """Whether the shard has been split since it was charged."""
         image = self.shard.seen.image
         return image is not None and settlement.is_split(self.shard.level, image)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the bucket is not there."""
-        return self.shard.seen.image is None
 
     def meet(self, image: Image | None) -> SettlementPart:
         """Return the part without the slots that are not its own any more in a bucket as the store has just shown it.
@@ -123,7 +118,7 @@ class SettlementPart(NamedTuple):
         lots, unused = self.lots, self.unused
         change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            note_freed(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
+            release_slots(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
             if image.get(attr) == after:  # else another client has announced something since
@@ -141,37 +136,25 @@ class SettlementPart(NamedTuple):
         made = self.settle(moved, now_ms)
         return made._replace(write=compose(moving, made.write))
 
-    def end_slots(self) -> None:
-        """Note that the slots were freed."""
-        for slot in self.slots:
-            slot.ended = True
-        self.shard.seen.keep_freed([(slot.limit_name, slot.number) for slot in self.slots])
 
-
-Planned: TypeAlias = "tuple[SettlementPart, Image, SettlementWrite]"
-"""A part, the image by which its settlement is planned, and the plan."""
-
-
+@dataclass(slots=True)
 class Settling:
     """One settlement on its way: every level of a grant, to the end."""
 
-    def __init__(
-        self, backend: Backend, chains: ChargePaths, chain: ChargePath, deadline: Deadline, announcer: Announcer
-    ) -> None:
-        self._backend = backend
-        self._chains = chains
-        self._chain = chain
-        self._deadline = deadline
-        self._announcer = announcer
+    backend: Backend
+    chains: ChargePaths
+    chain: ChargePath
+    deadline: Deadline
+    announcer: Announcer
 
     async def settle(self, parts: Sequence[SettlementPart]) -> None:
         """Settle all parts; side by side where one commit of them all would cost more."""
         if not parts:
             return
-        if len(parts) == 1 or self._backend.store.capabilities.free_atomic_commit:
+        if len(parts) == 1 or self.backend.store.capabilities.free_atomic_commit:
             await self._settle_together(parts)
             return
-        for result in await self._backend.runtime.run_together([self._settle_together([part]) for part in parts]):
+        for result in await self.backend.runtime.run_together([self._settle_together([part]) for part in parts]):
             if isinstance(result, BaseException):
                 raise result
 
@@ -180,9 +163,9 @@ class Settling:
         gone = [part.shard for part in parts if part.shard.seen.image is None]
         if gone:
             keys = [shard.level.key for shard in gone]
-            images = await self._backend.store.read(keys, timeout=self._deadline.left())
+            images = await self.backend.store.read(keys, timeout=self.deadline.left())
             for shard, image in zip(gone, images, strict=True):
-                shard.show(image, self._backend.clock.now_ms())
+                shard.show(image, self.backend.clock.now_ms())
         for _ in tries(parts[0].shard.level.key.pk):
             seen = [(part, part.shard.seen.image) for part in parts]
             found = [
@@ -193,13 +176,13 @@ class Settling:
             if len(found) < len(parts):
                 await self._settle_apart(parts)
                 return
-            levels = await self._find_levels(parts) if any(part.owes for part in parts) else {}
-            now_ms = self._backend.clock.now_ms()
+            current = await self._find_levels(stored=True) if any(part.owes for part in parts) else {}
+            now_ms = self.backend.clock.now_ms()
             planned = [
-                (part, image, part.settle(image, now_ms, levels.get(part.shard.level.key))) for part, image in found
+                (part, image, part.settle(image, now_ms, _level_now(part, image, current))) for part, image in found
             ]
             changes = [self._complete(*each, now_ms) for each in planned]
-            outcome = await self._backend.commit_changes(changes, self._deadline)
+            outcome = await self.backend.commit_changes(changes, self.deadline)
             if isinstance(outcome, Committed):
                 await self._learn(planned, outcome, now_ms)
                 return
@@ -214,38 +197,40 @@ class Settling:
         change = BucketChange(write, ())
         if level.usage_days and (write.remove or now_ms >= image.get(HOUR_END, 0)):
             change = ledger.with_usage(level, image, write, now_ms)
-        return (
-            change
-            if not alerts
-            else change._replace(accruals=(*change.accruals, *self._announcer.events(level, alerts)))
-        )
+        if alerts:
+            change = change._replace(accruals=(*change.accruals, *self.announcer.events(level, alerts)))
+        return change
 
-    async def _learn(self, planned: Sequence[Planned], outcome: Committed, now_ms: int) -> None:
+    async def _learn(
+        self, planned: Sequence[tuple[SettlementPart, Image, SettlementWrite]], outcome: Committed, now_ms: int
+    ) -> None:
         """Keep what was settled, and the images after it.
 
         Put the expiry off where the debts of several clients together outlive what each of them knew of. The settlement
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
-            level = part.shard.level
+            level, seen = part.shard
             part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
             if part.slots:
-                part.end_slots()
+                for slot in part.slots:
+                    slot.ended = True
+                seen.keep_freed([(slot.limit_name, slot.number) for slot in part.slots])
             if level.may_overdraw:
-                self._announcer.announce_overdraft(level, each.write, now_ms)
+                self.announcer.announce_overdraft(level, each.write, now_ms)
             if each.alerts:
-                await self._announcer.announce_alerts(level, each.alerts, self._deadline)
+                await self.announcer.announce_alerts(level, each.alerts, self.deadline)
             until_ms = bucket.required_expiry(image) if image is not None and part.owes else None
             if image is not None and until_ms is not None:
                 # Unless it has moved: one that was migrated knows the debt, and one that was split never expires.
                 write = Write(level.key, ((ANCHOR, "=", image[ANCHOR]),), expires_at_ms=until_ms)
                 with contextlib.suppress(RateLimiterUnavailable):
-                    await self._backend.store.commit([write], timeout=self._deadline.left())
+                    await self.backend.store.commit([write], timeout=self.deadline.left())
 
     async def _settle_apart(self, parts: Sequence[SettlementPart]) -> None:
         """Settle parts of which some have lost their bucket, or half of it."""
         # Once, before anything is awaited: others may make, split or reset buckets meanwhile.
-        gone = [part for part in parts if part.is_gone]
+        gone = [part for part in parts if part.shard.seen.image is None]
         split = [part for part in parts if part.is_split]
         plain = [part for part in parts if part not in gone and part not in split]
         if plain:
@@ -253,12 +238,8 @@ class Settling:
         for part in gone:
             await self._remake(part)
         for part in split:
-            await self._settle_halves(part)
-
-    async def _settle_halves(self, part: SettlementPart) -> None:
-        """Settle both halves of a shard."""
-        for half in part.split(self._backend):
-            await self._settle_together([half])
+            for half in part.split(self.backend):
+                await self._settle_together([half])
 
     async def _remake(self, part: SettlementPart) -> None:
         """Make a bucket that is gone anew where something is owed to it; else only count the usage."""
@@ -268,112 +249,89 @@ class Settling:
         if not delta:
             return
         charged = part.shard.level.at(0, 1)
-        level = await self._find_level(charged) if max(delta.values()) > 0 else None
-        shard = BucketShard(charged, self._backend.last_seen.of(charged.key))
+        level = (await self._find_levels()).get(charged.entity_id) if part.owes else None
+        shard = BucketShard(charged, self.backend.last_seen.of(charged.key))
         alerts: tuple[Alert, ...] = ()
         for _ in tries(charged.key.pk):
-            now_ms = self._backend.clock.now_ms()
+            now_ms = self.backend.clock.now_ms()
             if level is not None:
+                level = level.at(0, 1)
                 made = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
                 alerts = watch(level, None, made, now_ms) if level.token_limits.watched else ()
                 write = charging.write_of(made, level.key, None)
-                change = BucketChange(write, self._announcer.events(level, alerts))
+                change = BucketChange(write, self.announcer.events(level, alerts))
             elif charged.usage_days:
                 change = ledger.usage_without_bucket(charged, part.used(), part.changes, now_ms)
             else:
                 return
-            outcome = await self._backend.commit_changes([change], self._deadline)
+            outcome = await self.backend.commit_changes([change], self.deadline)
             if isinstance(outcome, Committed):
                 shard.show(outcome.images[0], now_ms)
                 if alerts:
-                    await self._announcer.announce_alerts(charged, alerts, self._deadline)
+                    await self.announcer.announce_alerts(charged, alerts, self.deadline)
                 return
             shard.show(outcome.images.get(charged.key), now_ms)
             if shard.seen.image is not None:
                 await self._settle_together([part._replace(shard=shard)])
                 return
 
-    async def _find_levels(self, parts: Sequence[SettlementPart]) -> dict[Key, BucketLimits]:
-        """Return by record the level that it has under the limits in force, if these are stored."""
-        chain = await self._find_chain()
-        if chain is None or (chain.given is not None and chain.given.limits is not None):
-            return {}  # limits that came with a call are in force for that call only
-        current = {home.level.entity_id: home.level for home in chain.primary_shards}
-        levels = {}
-        for part in parts:
-            level, image = current.get(part.shard.level.entity_id), part.shard.seen.image
-            if level is not None and image is not None:
-                level = level.at(part.shard.level.shard, image.get(SHARDS, 1))
-                if not charging.is_ahead(level, image):
-                    levels[level.key] = level
-        return levels
+    async def _find_levels(self, *, stored: bool = False) -> dict[str, BucketLimits]:
+        """Return by entity the level of the chain under the limits in force; only if these are ``stored``, if asked.
 
-    async def _find_level(self, charged: BucketLimits) -> BucketLimits | None:
-        """Return the level of an entity under the limits in force now, or None if it has none any more."""
-        chain = await self._find_chain()
-        primary_shards = () if chain is None else chain.primary_shards
-        found = next((home.level for home in primary_shards if home.level.entity_id == charged.entity_id), None)
-        return None if found is None else found.at(0, 1)
-
-    async def _find_chain(self) -> ChargePath | None:
-        """Return the chain under the limits in force now; None if it has none any more, or is switched off.
-
-        A limiter that was closed reads no limits: the chain stays as it was charged.
+        Nothing if there are none any more, or the resource is switched off. A limiter that was closed reads no limits:
+        the chain stays as it was charged.
         """
-        if self._backend.closed:
-            return self._chain
-        first = self._chain.primary_shards[0].level
-        try:
-            chain = await self._chains.find(first.entity_id, first.resource, self._chain.given, self._deadline)
-            return await self._chains.follow(chain, self._deadline)
-        except (ValidationError, ResourceDisabled):
-            return None
+        chain = self.chain
+        first = chain.primary_shards[0].level
+        if not self.backend.closed:
+            try:
+                chain = await self.chains.find(first.entity_id, first.resource, chain.given, self.deadline)
+                chain = await self.chains.follow(chain, self.deadline)
+            except (ValidationError, ResourceDisabled):
+                return {}
+        if stored and chain.given is not None and chain.given.limits is not None:
+            return {}  # limits that came with a call are in force for that call only
+        return {home.level.entity_id: home.level for home in chain.primary_shards}
+
+
+def _level_now(part: SettlementPart, image: Image, current: Mapping[str, BucketLimits]) -> BucketLimits | None:
+    """Return the level of a part under the ``current`` limits by entity; None if its bucket has newer ones."""
+    level = current.get(part.shard.level.entity_id)
+    if level is None:
+        return None
+    level = level.at(part.shard.level.shard, image.get(SHARDS, 1))
+    return None if charging.is_ahead(level, image) else level
 
 
 def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
     """Return where ``delta`` is added to a grant: each shard gets back what it gave, the last one the rest."""
-    if grant.parts is None and grant.prefetched is None:
-        return _plain_parts(grant, delta)
     parts = []
     left: dict[str, dict[str, int]] = {}
     portions = list(grant.portions())
     last = {shard.level.entity_id: shard for shard, _, _, _ in portions}
     for shard, cost, image, part in portions:
-        who, entries = shard.level.entity_id, shard.level.token_limits
-        mine = left.setdefault(who, {name: amount for name, amount in delta.items() if amount and name in entries})
-        here = mine if last[who] is shard else {name: max(amount, -cost.get(name, 0)) for name, amount in mine.items()}
-        left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
-        here = {name: amount for name, amount in here.items() if amount}
+        level, who = shard.level, shard.level.entity_id
+        here = left.get(who)
+        if here is None:
+            here = {name: amount for name, amount in delta.items() if amount and name in level.token_limits}
+        if last[who] is not shard:
+            mine, here = here, {name: max(amount, -cost.get(name, 0)) for name, amount in here.items()}
+            left[who] = {name: amount - here[name] for name, amount in mine.items() if amount != here[name]}
+            here = {name: amount for name, amount in here.items() if amount}
         slots = () if part is None else tuple([slot for slot in part.slots if not slot.ended])
         if here or slots:
-            level, charge = shard.level, Charge(grant.now_ms, 0)
+            charge = Charge(grant.now_ms, 0)
             if image is not None:  # else nothing was taken, and there was no bucket
-                level = level.at(level.shard, image.get(SHARDS, 1))
-                later = grant.later
+                if image.get(SHARDS, 1) != level.shard_count:
+                    level = level.at(level.shard, image.get(SHARDS, 1))
+                    shard = BucketShard(level, shard.seen)
+                taken, later = cost if part is None else part.allowance_cost, grant.later
                 if part is not None and part.lots_later:
                     later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
-                taken = cost if part is None else part.allowance_cost
                 charge = Charge.of(level, image, grant.now_ms, later, taken, grant.settled or _NOTHING)
-            settled = SettlementPart(BucketShard(level, shard.seen), here, charge, slots=slots)
+            settled = SettlementPart(shard, here, charge, slots=slots)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
                 settled = settled._replace(lots=back)
             parts.append(settled)
-    return parts
-
-
-def _plain_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementPart]:
-    """Return where ``delta`` is added to a grant that took all of its cost from the home shard of every level."""
-    parts = []
-    for home, image in zip(grant.chain.primary_shards, grant.images, strict=True):
-        level, limits = home.level, home.level.token_limits
-        here = {name: amount for name, amount in delta.items() if amount and name in limits}
-        if not here:
-            continue
-        charge = Charge(grant.now_ms, 0)
-        if image is not None:  # else nothing was taken, and there was no bucket
-            charge = Charge.of(level, image, grant.now_ms, grant.later, grant.cost, grant.settled or _NOTHING)
-            if image.get(SHARDS, 1) != level.shard_count:
-                home = BucketShard(level.at(level.shard, image.get(SHARDS, 1)), home.seen)
-        parts.append(SettlementPart(home, here, charge))
     return parts

@@ -9,7 +9,7 @@ from ..records.algebra import Image, Key
 from ..records.level import SHARDS
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
-from .chain import BucketShard, BucketShards, ChargePath
+from .charge_path import BucketShard, BucketShards, ChargePath
 from .dividing import divide
 
 _DRAINING = 0.5

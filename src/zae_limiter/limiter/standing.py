@@ -18,7 +18,7 @@ from ..records.algebra import Image, Write
 from ..records.level import BucketLimits
 from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
 from ..repository.backend import Backend
-from .chain import ChargePath
+from .charge_path import ChargePath
 from .grant import Grant
 from .planning import add_up
 from .waiting import Line, Lines, Ticket, may_wait, refuse_behind

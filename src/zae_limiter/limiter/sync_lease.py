@@ -60,7 +60,7 @@ class SyncLease(LeaseCore):
 
         It is at most what this lease has taken: more is cut, which is logged.
         """
-        if self._correct("release", amounts, named, 0, sign=-1):
+        if self._correct("release", amounts, named, 0):
             run(self._write_late())
 
     def enter(self) -> None:

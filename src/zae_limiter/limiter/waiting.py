@@ -25,7 +25,7 @@ from ..records.algebra import Key
 from ..records.waiters import WAITER_PREFIX
 from ..repository.backend import Backend
 from ..runtime.port import Signal, has_ended
-from .chain import ChargePath
+from .charge_path import ChargePath
 from .planning import add_up
 
 T = TypeVar("T")

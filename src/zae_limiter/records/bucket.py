@@ -26,7 +26,7 @@ A bucket keeps the rule its numbers were written under, so that a client with ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
@@ -36,8 +36,8 @@ from ..core.borders import Carried
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.production import FOR_EVER, Rule
-from ..core.tokens import NEVER_USED, TokenFields, Tokens
+from ..core.production import FAR, FOR_EVER, Rule
+from ..core.tokens import NEVER_USED, Tokens
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -48,6 +48,7 @@ from .level import (
     CONFIG_VERSION,
     CREDITS,
     HOUR_END,
+    LIMIT_PREFIX,
     LOT_PREFIX,
     MADE,
     NEWEST,
@@ -57,24 +58,22 @@ from .level import (
     parse_calendar,
     token_fields,
 )
-from .lots import credits_by_limit, last_expiry, parse_lot
-from .parked import PARKED, find_parked, first_level, is_parked
+from .lots import credits_by_limit, credits_of, last_expiry, parse_lot
+from .parked import PARKED, ParkedTokens, find_parked, first_level
 from .slot_states import slot_balances, slot_state, stored_slot_names
 from .slot_table import SLOTS, SlotTable
-from .slots import (
-    concurrency_limits,
-    last_until,
-    without_slots,
-)
+from .slots import concurrency_limits, last_until, without_slots
 
 if TYPE_CHECKING:
     from ..core.reports import BucketState, Credit
 
-FIELDS = ("tk", "tc", "cp", "ra", "rp")
-_FAR = 2**62
-"""No number of a bucket is ever this large."""
 _LAST_MS = 2**47
 """No hour ends later: usage is written down by calendar, which has no years of five digits."""
+_NUMBER, _POSITIVE, _COUNT, _TEXT = (-FAR, FAR), (1, FAR), (0, FAR), (1, 0)
+_OF_TOKENS = {"tk": _NUMBER, "tc": _NUMBER, "cp": _POSITIVE, "ra": _POSITIVE, "rp": _POSITIVE}
+_OF_SLOTS = {"cp": _COUNT, "tl": _COUNT, "tn": _COUNT, "pk": _COUNT, "tc": _NUMBER}
+_OPTIONAL = dict.fromkeys(("uc", "ov", "ob", "al", "ws", "ua"), _NUMBER) | dict.fromkeys(("ca", PARKED), _TEXT)
+"""The least and the most that the fields of a limit can be; those that it must have, and others."""
 
 
 def required_expiry(image: Image) -> int | None:
@@ -106,21 +105,18 @@ def reading(
 
 def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable[tuple[str, Tokens]]:
     entries = level.token_limits if image is None else level.token_limits_of(image)
-    credit = {} if image is None or CREDITS not in image else credits_by_limit(image)
     for name, entry in entries.items():
-        old = None if image is None else stored_rule(image, name, level.shard)
-        lots = credit.get(name, ()) if credit else ()
-        if image is None or old is None:
-            held = first_level(image, entry.at.tokens, entry.rule, now_ms)
-            held = NEVER_USED if name in level.scheduled and held == entry.rule.capacity else held
-            yield name, Tokens(entry.rule, held, now_ms, lots)
-        elif old != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
+        held = None if image is None else stored_tokens(image, name, level.shard)
+        if image is None or held is None:
+            full = first_level(image, entry.at.tokens, entry.rule, now_ms)
+            full = NEVER_USED if name in level.scheduled and full == entry.rule.capacity else full
+            yield name, Tokens(entry.rule, full, now_ms, () if image is None else credits_of(image, name))
+        elif held.rule != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
             instant = latest_instant(image, now_ms)
-            change = carry_over(level, image, name, old, entry.rule, instant)
-            held = min(change.ceiling, image[entry.at.tokens] + change.produced)
-            yield name, Tokens(entry.rule, held, instant, lots)
+            produced, ceiling = carry_over(level, image, name, held.rule, entry.rule, instant)
+            yield name, Tokens(entry.rule, min(ceiling, held.tokens + produced), instant, held.credits)
         else:
-            yield name, Tokens(entry.rule, image[entry.at.tokens], image[ANCHOR], lots)
+            yield name, held
 
 
 def _slot_balances(
@@ -169,28 +165,23 @@ def states(shards: Shards, now_ms: int) -> list[BucketState]:
     """Return the limits of one stored bucket; several shards are added up as of now, as each is full on its own."""
     from ..core.reports import BucketState
 
-    credit = live_credits(shards, now_ms)
+    credit, whose = live_credits(shards, now_ms), keys.parse_bucket_pk(shards[0][0].pk)
     slotted = stored_slot_names(image for _, image in shards)
-    names = {name for _, image in shards for name in stored_names(image)} - {INFRASTRUCTURE_LIMIT}
+    names = {name for _, image in shards for name in all_tokens(image)}
     anchor = shards[0][1][ANCHOR] if len(shards) == 1 else now_ms
-    owner = keys.parse_bucket_pk(shards[0][0].pk)
     found = []
     for name in sorted(names | slotted):
-        whole = next((rule for _, image in shards if (rule := whole_rule(image, name))), None)
         if name in slotted:
             found.append(slot_state(shards, name, now_ms))
-        elif whole is not None:
-            balances = stored_balances(shards, name)
-            levels = (shard.without_credits().level(now_ms) for shard in balances)
-            tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
-            consumed, beyond = (
-                sum(image.get(attribute(name, field), 0) for _, image in shards) for field in ("tc", "ov")
-            )
-            calendar = whole.calendar
-            text, start = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
-            whose = (owner.entity_id, owner.resource, name)
-            left = credit.get(name, ())
-            found.append(BucketState(*whose, tokens, anchor, *whole[:3], consumed, text, start, left, beyond))
+            continue
+        whole = next(rule for _, image in shards if (rule := whole_rule(image, name)))
+        balances, calendar = stored_balances(shards, name), whole.calendar
+        levels = (shard.without_credits().level(now_ms) for shard in balances)
+        tokens = balances[0].tokens if len(shards) == 1 else sum(levels)
+        consumed, beyond = (sum(image.get(attribute(name, field), 0) for _, image in shards) for field in ("tc", "ov"))
+        text, start = (None, None) if calendar is None else (calendar.text, calendar.phase_ms)
+        numbers = tokens, anchor, *whole[:3], consumed, text, start, credit.get(name, ()), beyond
+        found.append(BucketState(whose.entity_id, whose.resource, name, *numbers))
     return found
 
 
@@ -221,13 +212,26 @@ def balances_under(level: BucketLimits, shards: Shards, name: str, now_ms: int) 
 
 def stored_balances(shards: Shards, name: str) -> list[Tokens]:
     """Return what each record of a bucket holds of a rate or a quota, under the rule that it was written under."""
-    balances = []
-    for key, image in shards:
-        rule = stored_rule(image, name, keys.parse_bucket_pk(key.pk).shard_id)
-        if rule is not None:
-            lots = credits_by_limit(image).get(name, ()) if CREDITS in image else ()
-            balances.append(Tokens(rule, image[attribute(name, "tk")], image[ANCHOR], lots))
-    return balances
+    found = (stored_tokens(image, name, keys.parse_bucket_pk(key.pk).shard_id) for key, image in shards)
+    return [held for held in found if held is not None]
+
+
+def stored_tokens(image: Image, name: str, shard: int = 0) -> Tokens | None:
+    """Return what a record holds of a rate or a quota, under the rule that it was written under; None if nothing."""
+    rule, tokens = stored_rule(image, name, shard), image.get(token_fields(name).tokens)
+    return None if rule is None or tokens is None else Tokens(rule, tokens, image[ANCHOR], credits_of(image, name))
+
+
+def all_tokens(image: Image, shard: int = 0, *, reserved: bool = False) -> dict[str, Tokens]:
+    """Return what a record holds of every rate and quota, by name, with the reserved one only if asked for."""
+    attrs = without_slots(image) if SLOTS in image else tuple(image)
+    names = (name for name in _sort_names(attrs) if reserved or name != INFRASTRUCTURE_LIMIT)
+    return {name: held for name in names if (held := stored_tokens(image, name, shard)) is not None}
+
+
+@lru_cache(maxsize=1024)
+def _sort_names(attrs: tuple[str, ...]) -> list[str]:
+    return sorted(stored_names(attrs))
 
 
 def full_at(image: Image) -> int:
@@ -235,16 +239,9 @@ def full_at(image: Image) -> int:
 
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
-    anchor, count, latest = image[ANCHOR], image.get(SHARDS, 1), last_until(image)
-    for at in _limit_attributes(without_slots(image) if SLOTS in image else tuple(image)):
-        rule = _rule(image[at.capacity], image[at.amount], image[at.period], image.get(at.calendar))
-        calendar = rule.calendar
-        if calendar is not None:
-            rule = rule._replace(calendar=calendar.begin(image.get(at.window)))
-        latest = max(latest, rule.share(0, count).fits_at(image[at.tokens], anchor, rule.capacity // count))
-    for parked in find_parked(image) if SLOTS in image else ():
-        latest = max(latest, parked.balance.full_at())
-    return latest if CREDITS not in image else max(latest, last_expiry(image))
+    latest = [last_until(image), *[held.full_at() for held in all_tokens(image, reserved=True).values()]]
+    latest += [parked.balance.full_at() for parked in find_parked(image)] if SLOTS in image else []
+    return max(latest) if CREDITS not in image else max(*latest, last_expiry(image))
 
 
 @lru_cache(maxsize=1024)
@@ -254,13 +251,6 @@ def _rule(capacity: int, amount: int, period: int, calendar: str | None) -> Rule
 
 
 _OLDER = "If a client of zae-limiter 0.x wrote it, `zae-limiter upgrade --force` takes it over with its tokens. "
-
-
-@lru_cache(maxsize=1024)
-def _limit_attributes(attrs: tuple[str, ...]) -> list[TokenFields]:
-    """Return the attributes of each limit with a rule that a bucket with these attributes holds."""
-    found = [token_fields(name) for name in stored_names(attrs)]
-    return [at for at in found if {at.tokens, at.capacity, at.amount, at.period} <= set(attrs)]
 
 
 def inspect(key: Key, image: Image) -> Image:
@@ -274,7 +264,9 @@ def check(key: Key, image: Image, table: SlotTable) -> None:
     wrong = [*table.wrong]
     for attr, (least, most) in _ranges(table.attrs if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
-        if (type(value) is not int or not least <= value <= most) and not (most < least and _is_text(attr, value)):
+        if (type(value) is not int or not least <= value <= most) and not (
+            most < least and _is_sound(ParkedTokens.parse if attr.endswith(f"_{PARKED}") else parse_calendar, value)
+        ):
             wrong.append(f"{attr}={value!r}")
     if wrong:
         owner = keys.parse_bucket_pk(key.pk)
@@ -285,24 +277,13 @@ def check(key: Key, image: Image, table: SlotTable) -> None:
         )
 
 
-def _is_lot(attr: str) -> bool:
+def _is_sound(parse: Callable[[str], object], value: object) -> bool:
+    """Return whether a value can be parsed."""
     try:
-        return bool(parse_lot(attr).limit_name)
-    except ValueError:
+        return isinstance(value, str) and parse(value) is not None
+    except (ValueError, ValidationError):
         return False
-
-
-def _is_text(attr: str, value: object) -> bool:
-    """Return whether the value of an attribute that holds a text is valid."""
-    return is_parked(value) if attr.endswith(f"_{PARKED}") else _is_calendar(value)
-
-
-def _is_calendar(value: object) -> bool:
-    try:
-        return isinstance(value, str) and parse_calendar(value) is not None
-    except ValidationError:
-        return False
-    except MissingCronsim:  # whoever needs its windows is told; its numbers are sound without
+    except MissingCronsim:  # a reader that needs its windows is told; its numbers are sound without
         return True
 
 
@@ -312,33 +293,24 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
 
     An attribute that holds a text has a least that is above its most.
     """
-    number, positive = (-_FAR, _FAR), (1, _FAR)
-    ranges = {ANCHOR: number, CONFIG_VERSION: number}
-    if SHARDS in attrs:
-        ranges[SHARDS] = positive
-    if TTL in attrs:
-        ranges[TTL] = (0, _FAR)
-    ranges |= {
-        attr: number
-        for attr in attrs
-        if attr.startswith("b_") and attr.endswith(("_uc", "_ov", "_ob", "_al", "_ws", "_ua"))
-    }
-    ranges |= {attr: (1, 0) for attr in attrs if attr.startswith("b_") and attr.endswith(("_ca", f"_{PARKED}"))}
+    ranges = {ANCHOR: _NUMBER, CONFIG_VERSION: _NUMBER}
+    ranges |= {attr: span for attr, span in ((SHARDS, _POSITIVE), (TTL, _COUNT)) if attr in attrs}
     if CREDITS in attrs:
         lots = [attr for attr in attrs if attr.startswith(LOT_PREFIX)]
-        ranges |= {CREDITS: (len(lots), len(lots)) if all(map(_is_lot, lots)) else (1, 0)} | dict.fromkeys(
-            lots, (0, _FAR)
-        )
+        ranges[CREDITS] = (len(lots), len(lots)) if all(_is_sound(parse_lot, lot) for lot in lots) else _TEXT
+        ranges |= dict.fromkeys(lots, _COUNT)
     if not {HOUR_END, CHANGES, BOOKINGS}.isdisjoint(attrs):
-        ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: number, BOOKINGS: number}
+        ranges |= {HOUR_END: (0, _LAST_MS), CHANGES: _NUMBER, BOOKINGS: _NUMBER}
     if MADE in attrs:
-        ranges |= {MADE: (0, _FAR), NEWEST: number}
+        ranges |= {MADE: _COUNT, NEWEST: _NUMBER}
+    fields = [(attr[2:-3], attr[-2:], attr) for attr in attrs if attr.startswith(LIMIT_PREFIX)]
+    ranges |= {attr: _OPTIONAL[field] for _, field, attr in fields if field in _OPTIONAL}
     slotted = concurrency_limits(attrs)
-    ranges |= {attribute(name, field): (0, _FAR) for name in slotted for field in ("cp", "tl", "tn", "pk")}
-    ranges |= {attribute(name, "tc"): number for name in slotted}
-    for name in {attr[2:-3] for attr in attrs if attr.startswith("b_")} - slotted:
-        for field in (*FIELDS, *(("fl",) if name == INFRASTRUCTURE_LIMIT else ())):
-            ranges[attribute(name, field)] = positive if field in ("cp", "ra", "rp") else number
+    for name in {name for name, _, _ in fields}:
+        required = _OF_SLOTS if name in slotted else _OF_TOKENS
+        ranges |= {attribute(name, field): span for field, span in required.items()}
+        if name == INFRASTRUCTURE_LIMIT:
+            ranges[attribute(name, "fl")] = _NUMBER
     return ranges
 
 

@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace as with_fields
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..core.config import Config as Config
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
 from ..core.schedule import read_schedule
@@ -36,44 +35,10 @@ from .level import parse_calendar
 VERSION = "config_version"
 CHANGED = "changed_ms"
 _FIELDS = ("cp", "ra", "rp")
+_VOLATILE = ("on_unavailable", "access", "cascade", "GSI3PK", "GSI3SK")
+"""The attributes that a config has only while it says something."""
 FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh|ms)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
-
-
-class Config(NamedTuple):
-    """The config of one level: nothing, or limits.
-
-    ``since`` is when the rate or capacity of a limit last changed, for limits that are older than ``changed_ms``.
-    """
-
-    limits: tuple[Limit, ...] | None = None
-    on_unavailable: OnUnavailable | None = None
-    version: int = 0
-    access: Access | None = None
-    cascade: bool | None = None
-    changed_ms: int = 0
-    since: Mapping[str, int] = MappingProxyType({})
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it says nothing."""
-        return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
-
-    def replaced_by(self, new: Config, now_ms: int) -> Config:
-        """Return the config that follows this one, with the instant of the change if its limits are others.
-
-        A limit that keeps its rate and capacity keeps its own instant, whatever is changed besides.
-        """
-        if {*(self.limits or ())} == {*(new.limits or ())}:
-            return new._replace(changed_ms=self.changed_ms, since=self.since)
-        kept = {_pace(limit) for limit in self.limits or ()} & {_pace(limit) for limit in new.limits or ()}
-        since = {limit.name: self.since.get(limit.name, self.changed_ms) for limit in kept}
-        return new._replace(changed_ms=now_ms, since=since)
-
-
-def _pace(limit: Limit) -> Limit:
-    """Return what of a limit decides how many tokens it makes."""
-    return with_fields(limit, soft=False, floors=(), alerts=())
 
 
 def attribute(limit_name: str, field: str) -> str:
@@ -85,22 +50,19 @@ def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
     """Return the attributes that state the limits."""
     put: dict[str, int | str] = {}
     for limit in limits:
-        numbers = (limit.capacity, limit.refill_amount, limit.refill_period_seconds)
-        put |= {attribute(limit.name, field): number for field, number in zip(_FIELDS, numbers, strict=True)}
-        if limit.calendar is not None:
-            put[attribute(limit.name, "ca")] = limit.calendar.text
-        if limit.soft:
-            put[attribute(limit.name, "so")] = 1
-        if limit.floors:
-            put[attribute(limit.name, "fl")] = ",".join(f"{name}={part!r}" for name, part in limit.floors)
-        if limit.alerts:
-            put[attribute(limit.name, "al")] = ",".join(map(repr, limit.alerts))
-        if limit.schedule:
-            put[attribute(limit.name, "sc")] = ";".join(entry.text for entry in limit.schedule)
-        if limit.ttl:
-            put[attribute(limit.name, "tl")] = limit.ttl
-        if limit.max_hold:
-            put[attribute(limit.name, "mh")] = limit.max_hold
+        fields: dict[str, int | str] = {
+            "cp": limit.capacity,
+            "ra": limit.refill_amount,
+            "rp": limit.refill_period_seconds,
+            "ca": "" if limit.calendar is None else limit.calendar.text,
+            "so": int(limit.soft),
+            "fl": ",".join(f"{name}={part!r}" for name, part in limit.floors),
+            "al": ",".join(map(repr, limit.alerts)),
+            "sc": ";".join(entry.text for entry in limit.schedule),
+            "tl": limit.ttl,
+            "mh": limit.max_hold,
+        }
+        put |= {attribute(limit.name, field): value for field, value in fields.items() if value}
     return put
 
 
@@ -181,17 +143,7 @@ def replace(key: Key, seen: Image | None, new: Config, identity: Mapping[str, An
         return Write(key, (ABSENT,), put)
     before = seen.get(VERSION)
     put[VERSION] = before + 1 if type(before) is int else 1
-    volatile = (
-        "on_unavailable",
-        "access",
-        "cascade",
-        "GSI3PK",
-        "GSI3SK",
-    )  # what a config has only while it says something
-    remove = tuple(
-        attr
-        for attr in seen
-        if attr not in put and (attr[:2] == "l_" or attr in volatile or FOREIGN.fullmatch(attr) is not None)
-    )
+    stale = (attr for attr in seen if attr[:2] == "l_" or attr in _VOLATILE or FOREIGN.fullmatch(attr) is not None)
+    remove = tuple([attr for attr in stale if attr not in put])
     guard = PRESENT if before is None else Guard(VERSION, "=", before)
     return Write(key, (guard,), put, remove=remove)

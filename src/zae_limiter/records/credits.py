@@ -8,10 +8,9 @@ from ..core.borders import Scheduled, find_interval, find_scheduled
 from ..core.change import Change
 from ..core.errors import ValidationError
 from ..core.limit import Limit
-from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import FOR_EVER, MILLI, Rule
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
-from .bucket import full_at, latest_instant, required_expiry, stored_names, stored_rule
+from .bucket import all_tokens, full_at, latest_instant, required_expiry, stored_rule
 from .charging import write_of
 from .keys import bucket_indexes, parse_bucket_pk
 from .level import (
@@ -44,7 +43,10 @@ def add_credit(
     A bucket that does not exist is made without limits: the first charge fills in those in force. Raise
     `ValidationError` where a limit would have too many lots, or a lot too much in it.
     """
-    change = _make(key, now_ms, serial) if image is None else _move(key, image, latest_instant(image, 0), now_ms)
+    if image is None:
+        change = _make(key, now_ms, serial)
+    else:
+        change = move_anchor(image, parse_bucket_pk(key.pk).shard_id, latest_instant(image, 0), now_ms)
     put, add = change.put, change.add
     kept = [lot for lot in lots_of(image or {}) if lot.attr not in change.remove]
     known = {lot.attr for lot in kept}
@@ -69,26 +71,12 @@ def add_credit(
     return write_of(change, key, image)
 
 
-def _move(key: Key, image: Image, at_ms: int, now_ms: int) -> Change:
-    """Return the change that moves a record to a new anchor as of ``at_ms``."""
-    return move_anchor(image, parse_bucket_pk(key.pk).shard_id, at_ms, now_ms)
-
-
 def _make(key: Key, now_ms: int, serial: int) -> Change:
     """Return the change that makes a bucket without limits; ``serial`` tells it from others of this millisecond."""
-    whose = parse_bucket_pk(key.pk)
-    change = Change(absent=True)
-    change.put = {
-        **bucket_indexes(whose),
-        "entity_id": whose.entity_id,
-        "resource": whose.resource,
-        "cascade": False,
-        SHARDS: 1,
-        ANCHOR: now_ms,
-        NEWEST: now_ms,
-        MADE: now_ms * MILLI + serial,
-        CONFIG_VERSION: 0,
-    }
+    whose, change = parse_bucket_pk(key.pk), Change(absent=True)
+    owner = {"entity_id": whose.entity_id, "resource": whose.resource, "cascade": False, SHARDS: 1}
+    times = {ANCHOR: now_ms, NEWEST: now_ms, MADE: now_ms * MILLI + serial, CONFIG_VERSION: 0}
+    change.put = {**bucket_indexes(whose), **owner, **times}
     return change
 
 
@@ -153,28 +141,26 @@ def fill_up(key: Key, image: Image, limits: Collection[str] | None, now_ms: int)
     has to be moved to the limits in force before that (`prepare_filling`).
     """
     shard = parse_bucket_pk(key.pk).shard_id
-    change = _move(key, image, now_ms, now_ms)
+    change = move_anchor(image, shard, now_ms, now_ms)
     now_ms = latest_instant(image, now_ms)
     put, anchor = change.put, change.put[ANCHOR]
     if limits is None:
         put[MADE] = max(now_ms * MILLI, put[MADE] + 1)
     gains = {}
-    for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
-        rule, at = stored_rule(image, name, shard), token_fields(name)
-        if rule is None or (limits is not None and name not in limits):
+    for name, held in all_tokens(image, shard).items():
+        if limits is not None and name not in limits:
             continue
+        rule, at = held.rule, token_fields(name)
         change.add.pop(at.tokens, None)
         put[at.tokens] = rule.capacity - rule.produced_between(anchor, now_ms)
-        gains[name] = max(0, rule.capacity - image[at.tokens] - rule.produced_between(image[ANCHOR], now_ms))
+        gains[name] = max(0, rule.capacity - held.tokens - held.since(now_ms))
         if at.announced in image:
             put[at.announced] = 0
     slotted = _find_slotted(image, limits)
     taken = find_taken(image, now_ms)
-    freed = free_slots(image, slotted)
+    free_slots(image, slotted, change)
     gains |= {name: len(taken.get(name, ())) * MILLI for name in slotted}
-    change.equals |= {attr: value for attr, _, value in freed.guards}
-    parked = [attr for name in slotted if (attr := token_fields(name).parked) in image]
-    change.remove += [*freed.remove, *parked]
+    change.remove += [attr for name in slotted if (attr := token_fields(name).parked) in image]
     return write_of(change, key, image), gains
 
 
@@ -184,9 +170,9 @@ def free_more(key: Key, before: Image, image: Image, limits: Collection[str] | N
     None if all of these are free.
     """
     slotted = _find_slotted(before, limits)
-    ownership_tokens = free_slots(before, slotted).rest
-    freed = free_slots(image, slotted, ownership_tokens) if ownership_tokens else None
-    return Write(key, freed.guards, remove=freed.remove) if freed is not None and freed.remove else None
+    change = Change()
+    free_slots(image, slotted, change, free_slots(before, slotted, Change()))
+    return write_of(change, key, None) if change.remove else None
 
 
 def _find_slotted(image: Image, limits: Collection[str] | None) -> list[str]:

@@ -99,9 +99,9 @@ class BucketLimits(NamedTuple):
     since: Mapping[str, int] = MappingProxyType({})
     known_version: int = 2**62
 
-    def for_entity(self, entity_id: str, key: Key) -> BucketLimits:
-        """Return the level of another entity: an unsplit bucket at ``key``, under the same limits and config."""
-        return tuple.__new__(BucketLimits, (key, self[1], entity_id, *self[3:]))
+    def for_entity(self, entity_id: str, key: Key, cascade: bool, parent_id: str | None) -> BucketLimits:
+        """Return the level of another entity: an unsplit bucket at ``key``, under the same limits."""
+        return tuple.__new__(BucketLimits, (key, self[1], entity_id, *self[3:9], cascade, parent_id, *self[11:]))
 
     def at(self, shard: int, count: int) -> BucketLimits:
         """Return another shard of the same bucket."""
@@ -123,7 +123,7 @@ class BucketLimits(NamedTuple):
         count = image.get(SHARDS, 1)
         entries = self.token_limits
         if count > 1:
-            entries = _shares(self.limits, self.priority, self.bypassed, self.shard, count)
+            entries = token_limits_for(self.limits, self.priority, self.bypassed, self.shard, count)
         if not entries.first_use:
             return entries
         return TokenLimits({name: entry.begin(image.get(entry.at.window)) for name, entry in entries.items()})
@@ -187,16 +187,20 @@ def stated_rule(at: TokenFields, whole: Rule) -> dict[str, int | str]:
 
 
 @lru_cache(maxsize=1024)
-def token_limits_for(limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False) -> TokenLimits:
-    """Return the rates and quotas of some limits by name: one object for all levels that have the same."""
+def token_limits_for(
+    limits: tuple[Limit, ...], priority: str | None = None, bypassed: bool = False, shard: int = 0, count: int = 1
+) -> TokenLimits:
+    """Return the rates and quotas of some limits by name, or a shard's share: one object for all who have the same."""
     entries: dict[str, TokenLimit] = {}
     for limit in limits:
-        if not limit.is_concurrency:
-            rule = Rule.of(limit)
-            floor = SOFT if limit.soft or bypassed else round(rule.capacity * limit.floor(priority))
-            alert_levels = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts else None
-            at = token_fields(limit.name)
-            entries[limit.name] = TokenLimit(at, rule, stated_rule(at, rule), floor, alert_levels)
+        if limit.is_concurrency:
+            continue
+        at, whole = token_fields(limit.name), Rule.of(limit)
+        rule, floor = whole.share(shard, count), round(whole.capacity * limit.floor(priority))
+        floor = SOFT if limit.soft or bypassed else (floor + shard) // count
+        # Of a split bucket the first shard is watched, for all of them.
+        alert_levels = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
+        entries[limit.name] = TokenLimit(at, rule, stated_rule(at, whole), floor, alert_levels)
     return TokenLimits(entries)
 
 
@@ -206,18 +210,3 @@ def slot_limits_for(
 ) -> Mapping[str, SlotLimit]:
     """Return the concurrency limits among some limits by name: one object for all levels that have the same."""
     return {limit.name: SlotLimit.of(limit, priority, bypassed) for limit in limits if limit.is_concurrency}
-
-
-@lru_cache(maxsize=1024)
-def _shares(limits: tuple[Limit, ...], priority: str | None, bypassed: bool, shard: int, count: int) -> TokenLimits:
-    shares = {}
-    for limit in limits:
-        if limit.is_concurrency:
-            continue
-        entry = token_limits_for(limits, priority, bypassed)[limit.name]
-        rule = entry.rule.share(shard, count)
-        floor = entry.floor if entry.floor <= 0 else (entry.floor + shard) // count
-        # Of a split bucket the first shard is watched, for all of them.
-        alert_levels = AlertLevels.of(limit.alerts, rule.capacity) if limit.alerts and shard == 0 else None
-        shares[limit.name] = entry._replace(rule=rule, floor=floor, alert_levels=alert_levels)
-    return TokenLimits(shares)

@@ -37,6 +37,8 @@ def lot_attribute(limit_name: str, expires_ms: int) -> str:
 def parse_lot(attr: str) -> Lot:
     """Return the lot that an attribute holds. Raise ValueError for an attribute that is no lot."""
     limit_name, _, expiry = attr.removeprefix(LOT_PREFIX).rpartition("_")
+    if not limit_name:
+        raise ValueError(attr)
     return Lot(limit_name, FOR_EVER if expiry == _NEVER else int(expiry), attr)
 
 
@@ -77,6 +79,11 @@ def credits_by_limit(image: Image) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return by limit when its lots expire and what they hold, as `Tokens` have them."""
     groups = group_lots(image).items()
     return {name: tuple([(lot.expires_ms, image[lot.attr]) for lot in lots]) for name, lots in groups}
+
+
+def credits_of(image: Image, limit_name: str) -> tuple[tuple[int, int], ...]:
+    """Return when the lots of one limit expire and what they hold."""
+    return credits_by_limit(image).get(limit_name, ()) if CREDITS in image else ()
 
 
 def last_expiry(image: Image) -> int:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..core.borders import Carried
 from ..core.change import Change, Drawn, Shortfall
-from ..core.credits import Division, HeldLots, divide, draw_with_credits
-from ..core.names import INFRASTRUCTURE_LIMIT
-from ..core.production import MILLI, Rule
+from ..core.credits import HeldLots, draw_with_credits
+from ..core.production import FAR, MILLI
 from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Key, Write, apply_write
-from .bucket import carry_over, full_at, latest_instant, stored_names, stored_rule
+from .algebra import NEVER, TTL, Image, Key, Write, apply_write, drop_none
+from .bucket import all_tokens, carry_over, full_at, latest_instant
 from .charging import REACH, Refusal, is_expiring, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
@@ -39,27 +37,28 @@ def migrate(
     """
     clock_ms, now_ms = now_ms, latest_instant(image, now_ms)
     change, missing = _begin(image, max(now_ms, image[ANCHOR] + 1), now_ms), []
-    anchor, put = change.put[ANCHOR], change.put
-    put |= {"cascade": level.cascade} | ({} if level.parent_id is None else {"parent_id": level.parent_id})
-    if level.version is not None:
-        put[CONFIG_VERSION] = max(level.version, image[CONFIG_VERSION])
+    put, stored = change.put, all_tokens(image, level.shard)
+    put |= drop_none({"cascade": level.cascade, "parent_id": level.parent_id})
+    put |= {} if level.version is None else {CONFIG_VERSION: max(level.version, image[CONFIG_VERSION])}
     _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
-        old, calendar, current = stored_rule(image, name, level.shard), limit.rule.calendar, limit
-        carried = None if old is None else carry_over(level, image, name, old, limit.rule, now_ms)
+        old, calendar, current = stored.get(name), limit.rule.calendar, limit
+        held = first_level(image, limit.at.tokens, limit.rule, now_ms) if old is None else old.tokens
+        carried = (0, held) if old is None else carry_over(level, image, name, old.rule, limit.rule, now_ms)
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
-        if not _migrate_limit(change, image, name, current, carried, cost.get(name), now_ms, lots):
+        drawn = Drawn(held, *carried, current.rule.produced_between(put[ANCHOR], now_ms))
+        if not _migrate_limit(change, image, name, current, drawn, cost.get(name), lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
         return missing
-    for name in stored_names(image) - {*level.token_limits, *level.slot_limits, INFRASTRUCTURE_LIMIT}:
-        _carry_limit(change, image, name, stored_rule(image, name, level.shard), anchor)
+    for name in stored.keys() - level.token_limits.keys() - level.slot_limits.keys():
+        change.add[token_fields(name).tokens] = stored[name].since(put[ANCHOR])
     if level.usage_days and level.charges(cost):
         change.add[CHANGES] = changes
     if level.partition_writes:
-        put.update(pressure.moved_attributes(level, image, now_ms, anchor))
+        put.update(pressure.moved_attributes(level, image, now_ms, put[ANCHOR]))
     gone = [] if level.parent_id is not None else ["parent_id"]
     gone += [attr for limit in level.token_limits.values() for attr in limit.unused if attr in image]
     change.remove = [*gone, *drop_expired(image, change, now_ms), *change.remove]
@@ -87,55 +86,27 @@ def _migrate_slots(level: BucketLimits, image: Image, change: Change, now_ms: in
 
 
 def _migrate_limit(
-    change: Change,
-    image: Image,
-    name: str,
-    limit: TokenLimit,
-    carried: Carried | None,
-    need: int | None,
-    now_ms: int,
-    lots: HeldLots,
+    change: Change, image: Image, name: str, limit: TokenLimit, drawn: Drawn, need: int | None, lots: HeldLots
 ) -> bool:
-    """Move one limit to the anchor of the change and take ``need``. Return whether it fits.
+    """Move one limit to the anchor of the change and take ``need``, from ``lots`` what the allowance does not have.
 
-    ``carried`` is the way from its tokens to its level; None if the bucket does not have it yet. What the allowance
-    does not have is taken from ``lots``.
+    Return whether it fits. No other client can take from a limit that the bucket does not have yet.
     """
-    at, rule, put = limit.at, limit.rule, change.put
-    after = rule.produced_between(put[ANCHOR], now_ms)
-    put.update(limit.stated)
+    at, (tokens, since, ceiling, after) = limit.at, drawn
+    change.put.update(limit.stated)
     if limit.announces and at.announced not in image:
-        put[at.announced] = 0
-    if carried is None:
-        held = first_level(image, at.tokens, rule, now_ms)
-        if need:
-            change.drawn[name] = Drawn(held, 0, held, after)
-        put |= {at.tokens: held - after, at.consumed: image.get(at.consumed, 0) + (need or 0)}
-        return need is None or _take_from_new(change, limit, held, need, lots)
-    since, ceiling = carried
+        change.put[at.announced] = 0
     if need:
-        change.drawn[name] = Drawn(image[at.tokens], since, ceiling, after)
-    tokens, floor = image[at.tokens], 0 if limit.soft else limit.floor
-    if need is not None and lots and min(ceiling, tokens + since) < need + floor:
-        return draw_with_credits(change, at, tokens, lots, need, ceiling, since, floor, limit.soft, shift=since - after)
-    return draw(change, at, tokens, need, ceiling, since, floor, limit.soft, shift=since - after)
-
-
-def _take_from_new(change: Change, limit: TokenLimit, held: int, need: int, lots: HeldLots) -> bool:
-    """Take from a limit that is new in its bucket and holds ``held``; the rest from lots. Return whether it fits."""
-    found: Division | None = Division(need, need, {}, {})
-    if need + max(limit.floor, 0) > held:
-        found = divide(need, limit.floor, held, lots)
-    if found is None:
-        return False
-    change.put[limit.at.tokens] -= found.allowance
-    if limit.soft and found.allowance > max(0, held):
-        change.add[limit.at.overdrawn] = found.allowance - max(0, held)
-    for attr, amount in found.taken.items():
-        change.add[attr] = -amount
-    for attr, amount in found.needed.items():
-        change.bound(attr, low=amount)
-    return True
+        change.drawn[name] = drawn
+    terms = ceiling, since, limit.floor, limit.soft, since - after
+    fits = draw_with_credits(change, at, tokens, lots, need, *terms)
+    if at.tokens not in image:
+        change.bounds.pop(at.tokens, None)
+        # Lots only have to hold what was counted on: more does no harm, as nothing else was there.
+        bounds = {attr: change.bounds[attr] for attr, _ in lots if attr in change.bounds}
+        change.bounds |= {attr: (min(abs(low), high), FAR) for attr, (low, high) in bounds.items()}
+        change.put[at.consumed] = image.get(at.consumed, 0) + change.add.pop(at.consumed, 0)
+    return fits
 
 
 def move_anchor(image: Image, shard: int, at_ms: int, now_ms: int) -> Change:
@@ -150,12 +121,10 @@ def move_anchor(image: Image, shard: int, at_ms: int, now_ms: int) -> Change:
         del change.put[NEWEST]
     anchor = change.put[ANCHOR]
     change.add = pressure.moved_counters(image, anchor)
-    for name in sorted(stored_names(image) - {INFRASTRUCTURE_LIMIT}):
-        rule = stored_rule(image, name, shard)
-        if rule is not None:
-            at, since = token_fields(name), rule.produced_between(image[ANCHOR], at_ms)
-            shift = since - rule.produced_between(anchor, at_ms)
-            draw(change, at, image[at.tokens], None, rule.capacity, since, shift=shift)
+    for name, held in all_tokens(image, shard).items():
+        since = held.since(at_ms)
+        shift = since - held.rule.produced_between(anchor, at_ms)
+        draw(change, token_fields(name), held.tokens, None, held.rule.capacity, since, shift=shift)
     change.remove = [*drop_expired(image, change, latest_instant(image, now_ms))]
     return change
 
@@ -168,20 +137,14 @@ def stamp(key: Key, image: Image, version: int) -> Write | None:
     """
     if image[CONFIG_VERSION] >= version:
         return None
-    newest_ms, shard = latest_instant(image, 0), keys.parse_bucket_pk(key.pk).shard_id
+    newest_ms = latest_instant(image, 0)
     anchor = max(newest_ms, image[ANCHOR] + 1)
     change = _begin(image, anchor, newest_ms)
     change.put[CONFIG_VERSION] = version
-    change.add = pressure.moved_counters(image, anchor)
-    for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
-        _carry_limit(change, image, name, stored_rule(image, name, shard), anchor)
+    stored = all_tokens(image, keys.parse_bucket_pk(key.pk).shard_id)
+    shifts = {token_fields(name).tokens: held.since(anchor) for name, held in stored.items()}
+    change.add = pressure.moved_counters(image, anchor) | shifts
     return write_of(change, key, image)
-
-
-def _carry_limit(change: Change, image: Image, name: str, rule: Rule | None, anchor: int) -> None:
-    """Move a limit whose rule stays as it is to an anchor: its level is the same at any instant."""
-    if rule is not None:
-        change.add[token_fields(name).tokens] = rule.produced_between(image[ANCHOR], anchor)
 
 
 def drop_expired(image: Image, change: Change, now_ms: int) -> tuple[str, ...]:
@@ -208,5 +171,4 @@ def keep_in_debt(level: BucketLimits, image: Image, change: Change) -> None:
 
 def is_far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:
     """Return whether a limit has produced more than half of what may lie between an anchor and a decision."""
-    rules = (stored_rule(image, name, shard) for name in stored_names(image))
-    return any(rule is not None and rule.produced_between(image[ANCHOR], now_ms) > REACH // 2 for rule in rules)
+    return any(held.since(now_ms) > REACH // 2 for held in all_tokens(image, shard, reserved=True).values())

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from ..core.change import Change
 from ..core.production import Rule
 from ..core.tokens import Tokens
-from ..core.validation import MissingCronsim, ValidationError
 from .algebra import Image
 from .level import ANCHOR, SHARDS, BucketLimits, attribute, parse_calendar
 
@@ -37,16 +36,6 @@ class ParkedTokens(NamedTuple):
         windows = parse_calendar(calendar).begin(int(start) if start else None) if calendar else None
         rule = Rule(capacity, amount, period, 0, windows).share(shard, shards)
         return cls(Tokens(rule, tokens, anchor_ms), shards)
-
-
-def is_parked(value: object) -> bool:
-    """Return whether a stored value is what `park` writes."""
-    try:
-        return isinstance(value, str) and ParkedTokens.parse(value) is not None
-    except (ValueError, ValidationError):
-        return False
-    except MissingCronsim:  # the numbers are sound; only a reader that needs the windows is told
-        return True
 
 
 def park(level: BucketLimits, image: Image, change: Change) -> None:

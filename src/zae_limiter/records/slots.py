@@ -21,14 +21,14 @@ shorten it to one (`shorten_slots`). A holder that lives renews it before that i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.production import MILLI
 from ..core.slots import SlotLimit, SlotOwner, in_shard
-from .algebra import Guards, Image
+from .algebra import Image
 from .level import CHANGES, HOUR_END, HOUR_MS, NEWEST, BucketLimits, attribute
 from .slot_table import OWNERSHIP_PREFIX, ROWS, SLOTS, UNTIL_PREFIX, SlotTable, slot_attributes
 
@@ -168,7 +168,7 @@ def without_slots(image: Image) -> tuple[str, ...]:
     return tuple([attr for attr in image if not attr.startswith(ROWS)])
 
 
-def concurrency_limits(attrs: Sequence[str]) -> set[str]:
+def concurrency_limits(attrs: Iterable[str]) -> set[str]:
     """Return the names of the concurrency limits that a bucket with these attributes has."""
     return {attr[2:-3] for attr in attrs if attr.startswith("b_") and attr.endswith("_tl")}
 
@@ -200,26 +200,20 @@ def drop_other_kind(level: BucketLimits, image: Image) -> tuple[str, ...]:
     return tuple([attr for attr in found if attr in image])
 
 
-def free_slots(image: Image, names: Collection[str], ownership_tokens: Collection[str] | None = None) -> FreedSlots:
-    """Return what frees slots of some limits, whoever holds them: `MOST_FREED` at most.
+def free_slots(
+    image: Image, names: Collection[str], change: Change, ownership_tokens: Collection[str] | None = None
+) -> list[str]:
+    """Let a change free slots of some limits, whoever holds them: `MOST_FREED` at most.
 
     Guarded by nobody else having taken them meanwhile. ``ownership_tokens`` are those of the slots that may be
-    freed; None for all.
+    freed; None for all. Return those of the slots that further writes have to free.
     """
-    found = [attr for name, _, attr in slot_attributes(image) if name in names]
-    pairs = [(attr, OWNERSHIP_PREFIX + attr[2:]) for attr in found]
+    pairs = [(attr, OWNERSHIP_PREFIX + attr[2:]) for name, _, attr in slot_attributes(image) if name in names]
     held = [pair for pair in pairs if ownership_tokens is None or image[pair[1]] in ownership_tokens]
-    guards = tuple([(ownership_token, "=", image[ownership_token]) for _, ownership_token in held[:MOST_FREED]])
-    rest = tuple([image[ownership_token] for _, ownership_token in held[MOST_FREED:]])
-    return FreedSlots(guards, tuple([attr for pair in held[:MOST_FREED] for attr in pair]), rest)
-
-
-class FreedSlots(NamedTuple):
-    """What a write does to free slots; ``rest`` are the ownership tokens of those that further writes have to free."""
-
-    guards: Guards
-    remove: tuple[str, ...]
-    rest: tuple[str, ...]
+    for until_attr, ownership_attr in held[:MOST_FREED]:
+        change.equals[ownership_attr] = image[ownership_attr]
+        change.remove += until_attr, ownership_attr
+    return [image[ownership_attr] for _, ownership_attr in held[MOST_FREED:]]
 
 
 def take_slots(
@@ -324,25 +318,6 @@ def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot,
 
 
 def release_slots(
-    image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int, *, counts: bool = True
-) -> bool:
-    """Let a change free slots in a bucket last seen as ``image``, which may be older than the slots.
-
-    Its guards do not hold where one of them is not ours any more, or is being renewed. ``counts``: whether the time for
-    which they were held is usage; not of a grant that is undone. Return whether any time is.
-    """
-    counted = False
-    for slot in slots:
-        until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
-        change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
-        change.remove += slot.until_attr, slot.ownership_attr
-        if counts:
-            counted = _count_time(image, slot, until_ms, now_ms, change) or counted
-    note_peaks(image, table, change, slots, now_ms)
-    return counted
-
-
-def note_freed(
     level: BucketLimits,
     image: Image,
     table: SlotTable,
@@ -351,8 +326,19 @@ def note_freed(
     now_ms: int,
     changes: int,
 ) -> None:
-    """Let a change that settles tokens also free slots. ``changes`` is what it counts for, as of `settle`."""
-    counted = release_slots(image, table, change, slots, now_ms, counts=changes > 0)
+    """Let a change free slots in a bucket last seen as ``image``, which may be older than the slots.
+
+    Its guards do not hold where one of them is not ours any more, or is being renewed. ``changes`` is what it counts
+    for, as of `settle`; if that is negative, a grant is undone, and the time for which they were held is no usage.
+    """
+    counted = False
+    for slot in slots:
+        until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
+        change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
+        change.remove += slot.until_attr, slot.ownership_attr
+        if changes > 0:
+            counted = _count_time(image, slot, until_ms, now_ms, change) or counted
+    note_peaks(image, table, change, slots, now_ms)
     if level.usage_days and HOUR_END in image and counted:
         change.add[CHANGES] = changes
 

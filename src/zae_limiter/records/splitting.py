@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.change import Change
-from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import MILLI
 from ..core.tokens import split_balance
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
-from .bucket import latest_instant, stored_names, whole_rule
+from .bucket import all_tokens, latest_instant, whole_rule
 from .charging import identity, index_attributes, write_of
 from .level import ANCHOR, CONFIG_VERSION, MADE, NEWEST, SHARDS, BucketLimits, stated_rule, token_fields
-from .slot_moves import move_slots
+from .slot_states import move_slots
 from .slots import count_slots
 
 MAX_SHARDS = 256
@@ -32,11 +31,8 @@ _REQUESTS = 4
 
 def is_worthwhile(level: BucketLimits, image: Image, cost: Mapping[str, int]) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
-    count = 2 * image[SHARDS]
-    capacities = level.capacities()
-    return count <= MAX_SHARDS and all(
-        _REQUESTS * cost.get(name, 0) * count <= capacity for name, capacity in capacities.items()
-    )
+    count, capacities = 2 * image[SHARDS], level.capacities().items()
+    return count <= MAX_SHARDS and all(_REQUESTS * cost.get(name, 0) * count <= most for name, most in capacities)
 
 
 def is_large(image: Image) -> bool:
@@ -49,37 +45,22 @@ def split(level: BucketLimits, image: Image, now_ms: int) -> list[Write]:
 
     It is split as of the newest instant that it knows of: borders of schedules after that are still to come for both.
     """
-    count, rf = image[SHARDS], image[ANCHOR]
-    now_ms = min(now_ms, latest_instant(image, 0))
+    count, rf, newest_ms = image[SHARDS], image[ANCHOR], latest_instant(image, 0)
+    now_ms = min(now_ms, newest_ms)
     anchor = max(now_ms, rf + 1)
-    sibling = level.at(level.shard + count, 2 * count)
-    both = {
-        ANCHOR: anchor,
-        NEWEST: latest_instant(image, 0),
-        SHARDS: 2 * count,
-        **pressure.initial_attributes(level, anchor),
-    }
-    both[MADE] = image.get(MADE, rf * MILLI)
-    moved = move_slots(level.at(level.shard, count), sibling, image)
-    change = Change()
-    change.equals = {ANCHOR: rf, SHARDS: count, **{attr: value for attr, _, value in moved.guards}}
-    change.put, change.remove, change.expires_ms = dict(both), [*moved.remove], NEVER if TTL in image else None
+    old, sibling = level.at(level.shard, count), level.at(level.shard + count, 2 * count)
+    both = {ANCHOR: anchor, NEWEST: newest_ms, SHARDS: 2 * count, MADE: image.get(MADE, rf * MILLI)}
+    both |= pressure.initial_attributes(level, anchor)
+    change = Change({ANCHOR: rf, SHARDS: count})
+    change.put, change.expires_ms = dict(both), NEVER if TTL in image else None
+    slots = move_slots(old, sibling, image, change)
     born = {**identity(sibling), **index_attributes(sibling), **both, CONFIG_VERSION: image[CONFIG_VERSION]}
-    for name in stored_names(image) - {INFRASTRUCTURE_LIMIT}:
-        whole = whole_rule(image, name)
-        if whole is None:
-            continue
-        at, (old, mine, other) = token_fields(name), (whole.share(*shard) for shard in _family(level.shard, count))
-        gift = split_balance(change, at, image[at.tokens], old, mine, (rf, anchor), now_ms)
+    for name, held in all_tokens(image, level.shard).items():
+        at, whole = token_fields(name), whole_rule(image, name)
+        assert whole is not None  # it holds a share of it
+        mine, other = whole.share(level.shard, 2 * count), whole.share(sibling.shard, 2 * count)
+        gift = split_balance(change, at, held.tokens, held.rule, mine, (rf, anchor), now_ms)
         born |= {at.tokens: gift - other.produced_between(anchor, now_ms), at.consumed: 0, **stated_rule(at, whole)}
         if at.window in image:
             born[at.window] = image[at.window]
-    return [
-        write_of(change, level.key, None),
-        Write(sibling.key, (), born | moved.born, expires_at_ms=NEVER),
-    ]
-
-
-def _family(shard: int, count: int) -> tuple[tuple[int, int], ...]:
-    """Return a shard as it is, as it is after its split, and the other one."""
-    return (shard, count), (shard, 2 * count), (shard + count, 2 * count)
+    return [write_of(change, level.key, None), Write(sibling.key, (), born | slots, expires_at_ms=NEVER)]

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from ..core.errors import CorruptRecordError, IncompatibleSchemaError, VersionMismatchError
@@ -64,15 +63,15 @@ KEY = Key(keys.REGISTRY, keys.VERSION)
 """The key of the record."""
 AGGREGATOR = "lambda_version"
 """The attribute with the version of the aggregator."""
+_ATTRIBUTES = (
+    *("schema_version", "client_min_version", AGGREGATOR, "audit_retention_days", "records_left", "resources_moved"),
+)
+"""The attributes of a `Deployed`, in the order of its fields."""
 
 
 def stamp(deployed: Deployed) -> Write:
     """Return the write that stores it; what is None stays as it was."""
-    attributes = (
-        *("schema_version", "client_min_version", "lambda_version", "audit_retention_days", "records_left"),
-        "resources_moved",
-    )
-    return Write(KEY, (), drop_none(dict(zip(attributes, deployed, strict=True))))
+    return Write(KEY, (), drop_none(dict(zip(_ATTRIBUTES, deployed, strict=True))))
 
 
 def refuse_older() -> Write:
@@ -100,23 +99,21 @@ def decode(image: Image | None) -> Deployed:
     """Return what the record says; without one, what this client would write. Raise `CorruptRecordError` if damaged."""
     if image is None:
         return Deployed()
-    schema, client_min = image.get("schema_version", SCHEMA_VERSION), image.get("client_min_version", OLDEST_CLIENT)
-    aggregator, days, left = (image.get(attr) for attr in ("lambda_version", "audit_retention_days", "records_left"))
-    moved = image.get("resources_moved")
-    versions = {"schema_version": schema, "client_min_version": client_min}
-    if aggregator is not None:
-        versions["lambda_version"] = aggregator
-    wrong = {attr: text for attr, text in versions.items() if _match(text) is None}
-    if days is not None and (type(days) is not int or not 1 <= days <= 36_500):
-        wrong["audit_retention_days"] = days
-    if left is not None and (type(left) is not int or left < 0):
-        wrong["records_left"] = left
+    found = Deployed._make(image.get(attr, default) for attr, default in zip(_ATTRIBUTES, Deployed(), strict=True))
+    days, left = found.audit_retention_days, found.records_left
+    valid = (
+        _match(found.schema),
+        _match(found.client_min),
+        found.aggregator is None or _match(found.aggregator),
+        days is None or (type(days) is int and 1 <= days <= 36_500),
+        left is None or (type(left) is int and left >= 0),
+    )
+    wrong = [f"{attr} is {value!r}" for attr, value, fine in zip(_ATTRIBUTES, found, valid, strict=False) if not fine]
     if wrong:
-        found = ", ".join(f"{attr} is {value!r}" for attr, value in wrong.items())
         raise CorruptRecordError(
-            f"The version record {' '.join(KEY)} cannot be read: {found}. `zae-limiter upgrade` rewrites it."
+            f"The version record {' '.join(KEY)} cannot be read: {', '.join(wrong)}. `zae-limiter upgrade` rewrites it."
         )
-    return Deployed(schema, client_min, aggregator, days, left, moved if isinstance(moved, str) else None)
+    return found if isinstance(found.resources_moved, str) else found._replace(resources_moved=None)
 
 
 def _match(text: object) -> re.Match[str] | None:
@@ -129,13 +126,6 @@ def order(text: object) -> tuple[tuple[int, ...], int, int]:
     >>> order("1.10") > order("1.9.2"), order("1.0.0.dev0") < order("1.0.0a1") < order("1.0.0")
     (True, True)
     """
-    if not isinstance(text, str):
-        raise ValueError(f"{text!r} is not a version")
-    return _parse(text)
-
-
-@lru_cache
-def _parse(text: str) -> tuple[tuple[int, ...], int, int]:
     found = _match(text)
     if found is None:
         raise ValueError(f"{text!r} is not a version")

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from zae_limiter.core.production import FOR_EVER
-from zae_limiter.limiter import levels, planning
-from zae_limiter.limiter.chain import BucketShard, BucketShards, ChargePath
+from zae_limiter.limiter import limits_in_force, planning
+from zae_limiter.limiter.charge_path import BucketShard, BucketShards, ChargePath
 from zae_limiter.limiter.draw_plan import PlannedBucket
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Image, Key, Write
@@ -99,7 +99,7 @@ def _level(spot: Spot, now_ms: int) -> BucketLimits:
         known_version=terms.known_version,
     )
     if any(limit.schedule for limit in limits):
-        level = levels.apply_schedules(level, now_ms)
+        level = limits_in_force.apply_schedules(level, now_ms)
     return level.at(spot.shard, spot.shards)
 
 

@@ -13,7 +13,6 @@ from zae_limiter.records import (
     charging,
     migration,
     pressure,
-    slot_moves,
     slot_states,
     slots as slotting,
     splitting,
@@ -107,7 +106,7 @@ def describe_balances(
 
 def merge_slots(images: Mapping[int, Image], without: Sequence[str]) -> dict[str, Any]:
     """Return the slots of all records as one record has them."""
-    return slot_moves.merge_slots(images.values(), without)
+    return slot_states.merge_slots(images.values(), without)
 
 
 def full_at(image: Image) -> int:

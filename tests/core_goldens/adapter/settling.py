@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.core.advance import UnusedAdvance
 from zae_limiter.core.tokens import settle_all
 from zae_limiter.limiter import committing, grant as grants, settling
-from zae_limiter.limiter.chain import BucketShard
+from zae_limiter.limiter.charge_path import BucketShard
 from zae_limiter.records import charging, ledger, settlement, watching
 from zae_limiter.records.level import CREDITS, SHARDS
 from zae_limiter.repository.last_seen import LastSeenBuckets

@@ -53,5 +53,5 @@ def release(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int, change
     """Return the write that frees slots and does nothing else."""
     level = level_of(spot, now_ms)
     change = Change()
-    slotting.note_freed(level, image, SlotTable.parse(image), change, slots, now_ms, changes)
+    slotting.release_slots(level, image, SlotTable.parse(image), change, slots, now_ms, changes)
     return charging.write_of(change, level.key, image)

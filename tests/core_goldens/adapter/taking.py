@@ -9,7 +9,7 @@ from unittest import mock
 from zae_limiter.core.change import Change
 from zae_limiter.core.tokens import draw_all
 from zae_limiter.limiter import planning
-from zae_limiter.limiter.chain import BucketShard
+from zae_limiter.limiter.charge_path import BucketShard
 from zae_limiter.limiter.draw_plan import renew_expiry
 from zae_limiter.records import charging, migration
 from zae_limiter.records.slots import SlotRequest

@@ -17,7 +17,7 @@ from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, Committed, Conflict, Image, Key, Write, apply_write, holds
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.redis import store
-from zae_limiter.stores.redis.images import add_tokens, encode
+from zae_limiter.stores.redis.images import encode, tokens_of
 from zae_limiter.stores.redis.resp import COMMIT, pack_arguments
 from zae_limiter.stores.redis.settings import parse
 from zae_limiter.stores.redis.store import RedisStore, open_redis
@@ -79,10 +79,9 @@ def count_bytes(server: Server, count: int) -> int:
     """How many bytes the full script searches and copies to renew so many slots."""
     image = held(count)
     server.command("SET", "record", text(image))
-    lines: list[str] = []
-    add_tokens(lines, renew(image, 1_700_000_200_000), 0)
+    tokens = tokens_of(renew(image, 1_700_000_200_000), 0)
     script = COUNTING % COMMIT.text.decode()
-    outcome, touched = server.command("EVAL", script, 1, "record", "\n".join(lines) + "\n", "")
+    outcome, touched = server.command("EVAL", script, 1, "record", encode(tokens), "")
     assert outcome == "1"
     return int(touched)
 

@@ -1,7 +1,7 @@
 -- Guarded writes: all of them take effect if every guard holds, else none. A write without any change is a read.
 --
 -- KEYS     the records in the order of the writes, then the index and expiry sets that the writes name by position
--- ARGV[1]  the writes, a token a line; each is
+-- ARGV[1]  the writes, a JSON list of the tokens of all of them; each is
 --            kind      0 checks only, 1 changes, 2 deletes
 --            index     the position in KEYS of the record's index set, its expiry set comes next; 0: no entry can change;
 --                      negative: only if the record begins to expire
@@ -21,39 +21,44 @@
 -- An index entry is "n\0partition\0sort\0pk\0sk" (n = 1..4) or "0\0pk\0sk", all at score 0, so in the order of bytes.
 
 local find, sub, byte, format, concat, call = string.find, string.sub, string.byte, string.format, table.concat, redis.call
-local tokens = string.gmatch(ARGV[1], '([^\n]*)\n')
+local given, read = cjson.decode(ARGV[1]), 0
 local now = tonumber(ARGV[2])
 
+local function tokens()
+  read = read + 1
+  return given[read]
+end
+
 -- A record is looked into as it is, which takes longer the longer it is. One that a write says much of is taken apart
--- first: its attributes in their order, and what stands behind the name of each.
+-- first: its attributes in their order, and their values.
 local MUCH = 64
 local function take_apart(text)
-  local order, rests = {}, {}
-  for attr, rest in string.gmatch(sub(text, 2), '([^\n=]*)(=?[^\n]*)\n') do
-    order[#order + 1], rests[attr] = attr, rest
+  local order, values, length = {}, {}, 1
+  for attr, value in string.gmatch(text, '([^\n=]*)=([^\n]*)\n') do
+    order[#order + 1], values[attr], length = attr, value, length + #attr + #value + 2
   end
-  return {order = order, rests = rests}
+  return length == #text and {order = order, values = values} or text -- as it is if a line is no attribute
 end
 
 local function join(record)
   if type(record) ~= 'table' then
     return record
   end
-  local lines, rests = {''}, record.rests
+  local parts, values, last = {'\n'}, record.values, 1
   for _, attr in ipairs(record.order) do
-    if rests[attr] then
-      lines[#lines + 1] = attr .. rests[attr]
-      rests[attr] = nil -- one that was removed and put again is in the order twice
+    local value = values[attr]
+    if value then
+      parts[last + 1], parts[last + 2], parts[last + 3], parts[last + 4] = attr, '=', value, '\n'
+      last, values[attr] = last + 4, nil -- one that was removed and put again is in the order twice
     end
   end
-  lines[#lines + 1] = ''
-  return concat(lines, '\n')
+  return concat(parts)
 end
 
 -- The value of an attribute, and where its line begins and ends.
 local function get(record, attr, from)
   if type(record) == 'table' then
-    return record.rests[attr] and sub(record.rests[attr], 2)
+    return record.values[attr]
   end
   local first, last = find(record, '\n' .. attr .. '=', from or 1, true)
   if first then
@@ -65,10 +70,10 @@ end
 -- The record with another value of an attribute, or without it.
 local function set(record, attr, value)
   if type(record) == 'table' then
-    if not record.rests[attr] then
+    if not record.values[attr] then
       record.order[#record.order + 1] = attr
     end
-    record.rests[attr] = value and '=' .. value
+    record.values[attr] = value
     return record
   end
   local _, first, stop = get(record, attr)

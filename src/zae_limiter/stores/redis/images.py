@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import sha1
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError
 from ...records.algebra import NEVER, TTL, Image, Key, Write, apply_write, expiry_seconds, holds
@@ -27,9 +27,6 @@ from .resp import pack_arguments
 
 _CHECK, _CHANGE, _DELETE = "0", "1", "2"
 _KEEP = "-"
-_NOTHING = pack_arguments("")
-_NO_ROWS = pack_arguments("", "")
-_KEEP_NOTHING = pack_arguments(0)
 _LEAST, _MOST = -(2**53), 2**53
 """Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
@@ -62,33 +59,30 @@ def decode(key: Key, attr: str, value: str) -> Any:
         ) from None
 
 
-def add_tokens(lines: list[str], write: Write, index: int) -> None:
-    """Add the tokens of a write for ``commit.lua`` to ``lines``.
+def tokens_of(write: Write, index: int) -> list[str]:
+    """Return the tokens of a write for ``commit.lua``.
 
     ``index`` is the position of the record's index set among the keys, or 0; it is negative if entries change only
     when the record begins to expire.
     """
     key, guards, put, add, remove, expires_at_ms, delete, _ = write
-    lines += (
+    tokens = [
         _DELETE if delete else _CHECK if write.is_check else _CHANGE,
         str(index),
         _KEEP if expires_at_ms is None else str(expiry_seconds(expires_at_ms)),
-        f"{len(guards)}\n{len(put)}\n{len(add)}\n{len(remove)}",
-    )
+        *(str(len(each)) for each in (guards, put, add, remove)),
+    ]
     for attr, op, value in guards:
         if op == "between":
-            lines += (attr, op, encode(value[0]), encode(value[1]))
+            tokens += (attr, op, encode(value[0]), encode(value[1]))
         elif op in ("absent", "present"):
-            lines += (attr, op)
+            tokens += (attr, op)
         else:
-            lines += (attr, op, encode(value))
-    for attr, value in put.items():
-        lines += (attr, encode(value))
-    for attr, amount in add.items():
-        lines += (attr, str(amount))
-    lines += remove
-    if index:
-        lines += key
+            tokens += (attr, op, encode(value))
+    for attr, value in (*put.items(), *add.items()):
+        tokens += (attr, encode(value))
+    tokens += remove
+    return [*tokens, *key] if index else tokens
 
 
 def can_change_index(write: Write) -> bool:
@@ -139,12 +133,8 @@ class StoredImage(dict[str, Any]):
         return self.head + self.rows if self.mixed is None else self.mixed
 
 
-_Parts: TypeAlias = tuple[bytes, bytes, bytes, bytes]
-"""What is digested of a record, and what replaces it: how much is kept, packed; what follows; two packed arguments."""
-
-
 def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes, StoredImage] | None:
-    """Return the key and the six arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
+    """Return the key and the three arguments of ``swap.lua`` that amount to ``write``, packed, and the image after it.
 
     ``naming % key`` is the name of the record. A new expiry is among the arguments if the server is to ``expire``
     records. Return None if the full script is needed: unless the write was planned from an image of this store, its
@@ -176,17 +166,18 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
         form = _find_form(key, naming, seen, {*changed, *(form.attrs if form else ())})
         if form is None:
             return None
-    tail = form.tail % form.numbers(after)
-    after.head, after.rows, after.mixed = seen.head[: form.start] + tail, b"", None
+    text = form.tail % form.numbers(after)
+    after.head, after.rows, after.mixed = seen.head[: form.start] + text, b"", None
     after.form, after.full_commits = form, 0
-    parts = (seen.head, form.kept, tail, _NO_ROWS) if rows is None else _swap_rows(seen, after, rows, form.kept, tail)
-    if parts is None:
-        return None
-    digested, kept, text, further = parts
+    expires = after[TTL] if expire and after.get(TTL) != seen.get(TTL) else _KEEP
+    digested, numbers = seen.head, form.kept
+    if rows is not None or expires != _KEEP:
+        parts = _swap_rows(seen, after, rows, (form.start, text, expires))
+        if parts is None:
+            return None
+        digested, numbers, text = parts
     digest = sha1(digested, usedforsecurity=False).hexdigest().encode()
-    expires = pack_arguments(after[TTL]) if expire and after.get(TTL) != seen.get(TTL) else _NOTHING
-    arguments = (digest, kept, len(text), text, further, expires)
-    return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n%b%b" % arguments, after
+    return form.name, b"$40\r\n%b\r\n%b$%d\r\n%b\r\n" % (digest, numbers, len(text), text), after
 
 
 def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Form | None:
@@ -235,33 +226,36 @@ def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | Non
 
 
 def _swap_rows(
-    seen: StoredImage, after: StoredImage, named: Collection[str], kept: bytes, tail: bytes
-) -> _Parts | None:
-    """Return the swap of a bucket with slots, of which the write names some rows; note in ``after`` how it is stored.
+    seen: StoredImage, after: StoredImage, named: Collection[str] | None, head: tuple[int, bytes, Any]
+) -> tuple[bytes, bytes, bytes] | None:
+    """Return what is digested of a record, the packed numbers and the text of its swap.
 
-    That a row is missing follows from the head: slots are counted there when they are taken. None if a row is not
-    written as this client writes it.
+    ``named`` are the rows that the write names, None if the record has no slots; ``head`` says how many bytes are kept,
+    what follows, and the expiry. Note in ``after`` how it is stored. That a row is missing follows from the head: slots
+    are counted there when they are taken. None if a row is not written as this client writes it.
     """
+    start, text, expires = head
+    if named is None:
+        return seen.head, pack_arguments(f"{start} {expires}"), text
     if seen.mixed is not None or len(named) > MOST_ROWS:
         after.rows = b"".join([_spell(after, attr) for attr in after if attr.startswith(ROWS)])
         if seen.mixed is None:
-            return seen.text, kept, tail + after.rows, _NO_ROWS
-        return seen.mixed, _KEEP_NOTHING, after.text, _NO_ROWS
+            return seen.text, pack_arguments(f"{start} {expires}"), text + after.rows
+        return seen.mixed, pack_arguments(f"0 {expires}"), after.text
     ordered = sorted(named, key=_SLOT)
     spans = _find_rows(seen, [attr for attr in ordered if attr in seen])
     if spans is None:
         return None
-    view, head, end = memoryview(seen.rows), len(seen.head), 0
-    named_rows, stay, numbers = [], [], b"%d %d" % (head + len(view), head)
-    for start, stop in spans:
-        named_rows.append(view[start:stop])
-        stay.append(view[end:start])
-        numbers += b" %d %d" % (head + start + 1, head + stop)
+    view, size, end = memoryview(seen.rows), len(seen.head), 0
+    named_rows, stay, numbers = [], [], f"{start} {expires} {size + len(view)} {size} {len(text)}"
+    for first, stop in spans:
+        named_rows.append(view[first:stop])
+        stay.append(view[end:first])
+        numbers += f" {size + first + 1} {size + stop}"
         end = stop
     new = b"".join([_spell(after, attr) for attr in ordered if attr in after])
     after.rows = b"".join([*stay, view[end:], new])
-    arguments = b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(numbers), numbers, len(new), new)
-    return b"".join([seen.head, *named_rows]), kept, tail, arguments
+    return b"".join([seen.head, *named_rows]), pack_arguments(numbers), text + new
 
 
 def _spell(image: Image, attr: str) -> bytes:

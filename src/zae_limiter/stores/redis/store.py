@@ -18,14 +18,13 @@ from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import index
+from .answers import read_eviction_policy, read_time_ms
 from .client import Client
-from .images import add_tokens, can_change_index, decode_image, plan_swap
-from .layout import CLUSTER_CELLS, Layout
-from .links import MEMORY, check_login
-from .nodes import Nodes
+from .images import can_change_index, decode_image, encode, plan_swap, tokens_of
+from .index import CLUSTER_CELLS, Layout
+from .links import MEMORY, Nodes, check_login
 from .resp import COMMIT, SWAP, pack_arguments
 from .settings import Settings
-from .shapes import read_eviction_policy, read_time_ms
 from .topology import open_topology
 from .wires import AsyncWire, BlockingWire
 
@@ -131,7 +130,7 @@ class RedisStore:
         if self._tell_at <= now:
             asked_ms = self._server_clock.host.now_ms()
             arguments.append(_PACKED_TELL)
-        command = b"".join([SWAP.head(count, 6 * count + (asked_ms is not None)), *keys, *arguments])
+        command = b"".join([SWAP.head(count, 3 * count + (asked_ms is not None)), *keys, *arguments])
         answer = await self.client.run(self.layout.indexes[cell], command, deadline, SWAP)
         if answer != b"=":
             current = self._parse_swap(answer, cell, writes, asked_ms)
@@ -221,15 +220,15 @@ class RedisStore:
         layout = self.layout
         keys = [layout.records[cell] % write.key for write in writes]
         position = len(keys) + 1
-        lines: list[str] = []
+        tokens: list[str] = []
         for write in writes:
             use = 1 if can_change_index(write) else -1 if write.expires_at_ms else 0
             if use and len(keys) < position:
                 keys += layout.indexes[cell], layout.expiries[cell]
-            add_tokens(lines, write, use * position)
+            tokens += tokens_of(write, use * position)
         sent_ms = self._server_clock.host.now_ms()
         asks = self._tell_at <= time.monotonic()
-        data = pack_arguments(*keys, "\n".join(lines) + "\n", _TELL if asks else self.now())
+        data = pack_arguments(*keys, encode(tokens), _TELL if asks else self.now())
         command = COMMIT.head(len(keys), 2) + data
         answer = await self.client.run(layout.indexes[cell], command, deadline, COMMIT)
         outcome, *records = _decode(answer, keys).split("\0")

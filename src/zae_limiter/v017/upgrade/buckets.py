@@ -44,7 +44,7 @@ from ...records.level import (
     attribute,
 )
 from ...records.settlement import Charge, settle
-from ...records.slot_moves import merge_slots
+from ...records.slot_states import merge_slots
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
 from .moves import Move, Old, plan_move, whole_number

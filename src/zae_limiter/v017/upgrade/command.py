@@ -13,8 +13,7 @@ from ...aws.events import Event
 from ...cli.commands import Command, Shell, yes_option
 from ...cli.errors import REFUSED
 from ...cli.grid import Cell, Grid, printable
-from ...cli.output import note, open_console, spell_count
-from ...cli.progress import write_line
+from ...cli.output import note, open_console, spell_count, write_line
 from ...core.errors import InfrastructureError
 from ...records.version import Deployed
 from ...runtime.blocking import run

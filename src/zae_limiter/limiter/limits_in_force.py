@@ -1,4 +1,4 @@
-"""Levels: the limits in force for one entity on one resource, and how its bucket is kept."""
+"""The limits in force for one entity on one resource, and how its bucket is kept."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from ..records.level import BucketLimits, slot_limits_for, token_limits_for
 from ..repository.backend import Backend
 from ..repository.resolving import Policy
 from ..stores.bounded import BoundedMap
-from .chain import BucketShards, Override
+from .charge_path import BucketShards
+from .options import Override
 
 _NO_OVERRIDE = Override()
 
 
-class Levels:
-    """Makes levels of resolved config."""
+class LimitsInForce:
+    """Makes `BucketLimits` of resolved config."""
 
     def __init__(self, backend: Backend, ttl_multiplier: int) -> None:
         self._backend = backend
         self._ttl_multiplier = ttl_multiplier
-        self._templates: BoundedMap[str, tuple[Resolved, BucketLimits]] = BoundedMap(backend.max_cached_keys)
-        """By resource: a level under limits that many entities share, to make theirs from."""
-        self.known = self._templates.get
-        """Return the template of a resource, whose name is valid then; None if there is none."""
+        self._templates: BoundedMap[tuple[str, bool], tuple[Resolved, BucketLimits]] = BoundedMap(
+            backend.max_cached_keys
+        )
+        """Limits that many entities share, by resource and whether these have records of their own."""
+        self.forget = self._templates.clear
 
-    def forget(self) -> None:
-        """Forget all levels."""
-        self._templates.clear()
+    def has_met(self, resource: str) -> bool:
+        """Return whether a resource was resolved before, so that its name is valid."""
+        return bool(self._templates.get((resource, True)) or self._templates.get((resource, False)))
 
     def make(
         self, key: Key, whose: tuple[str, str, str], policy: Policy, given: Override | None, least_version: int
     ) -> BucketLimits | None:
-        """Return the level of an entity, None if it has no limits. Raise `ResourceDisabled` if it is switched off."""
+        """Return the limits of an entity, None if it has none. Raise `ResourceDisabled` if it is switched off."""
         _, entity_id, resource = whose
-        plain = policy.is_default and given is None and not least_version and not names.is_address(entity_id)
-        template = self._templates.get(resource) if plain else None
-        if template is not None and template[0] is policy.resolved:
-            return template[1].for_entity(entity_id, key)
+        is_address, kind = names.is_address(entity_id), (resource, policy.is_default)
+        is_shared = given is None and not (least_version or is_address) and policy.resolved.source not in CUSTOM
+        if is_shared and (template := self._templates.get(kind)) and template[0] == policy.resolved:
+            return template[1].for_entity(entity_id, key, policy.cascade, policy.parent_id)
         limits, source, version, access, _, since = policy.resolved
         if access is not None and access[0] is Access.DISABLED:
             raise ResourceDisabled(entity_id, resource, access[1])
@@ -51,7 +53,7 @@ class Levels:
             return None
         bypassed, version = access is not None and access[0] is Access.BYPASSED, max(version, least_version)
         able = self._backend.store.capabilities
-        level = BucketLimits(
+        made = BucketLimits(
             key,
             *whose,
             limits,
@@ -62,7 +64,7 @@ class Levels:
             cascade=policy.cascade,
             parent_id=policy.parent_id,
             partition_writes=able.partition_writes,
-            usage_days=0 if names.is_address(entity_id) and source not in CUSTOM else able.usage_retention_days,
+            usage_days=0 if is_address and source not in CUSTOM else able.usage_retention_days,
             priority=priority,
             bypassed=bypassed,
             slot_limits=slot_limits_for(limits, priority, bypassed),
@@ -70,10 +72,10 @@ class Levels:
             known_version=version,
         )
         if any(limit.schedule for limit in limits):
-            return apply_schedules(level, self._backend.clock.now_ms())
-        if plain:
-            self._templates.put(resource, (policy.resolved, level))
-        return level
+            return apply_schedules(made, self._backend.clock.now_ms())
+        if is_shared:
+            self._templates.put(kind, (policy.resolved, made))
+        return made
 
     def _lifetime_ms(self, entity_id: str, limits: tuple[Limit, ...], source: str) -> int:
         """Return how long an untouched bucket is kept: 0, for ever, under an entity's own limits.
@@ -113,12 +115,3 @@ def check_priority(given: Override | None, levels: list[BucketShards]) -> None:
     if given.priority not in known:
         reason = f"is not a priority of these limits; there are {', '.join(known)}" if known else "no limit has floors"
         raise ValidationError("priority", given.priority, reason)
-
-
-def no_limits(entity_id: str, resource: str) -> ValidationError:
-    return ValidationError(
-        "limits",
-        None,
-        f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
-        "store system, resource or entity limits, or pass limits with the call",
-    )

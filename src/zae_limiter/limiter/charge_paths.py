@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from ..core import names
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.production import FOR_EVER
 from ..core.values import OnUnavailable
@@ -18,16 +19,16 @@ from ..records import bucket, charging, keys
 from ..records.algebra import Key
 from ..records.level import CONFIG_VERSION
 from ..repository.backend import Backend
-from ..repository.last_seen import LastSeen
 from ..repository.resolving import Policy, read_policies, read_policy
 from ..runtime.deadline import Deadline
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
-from .amounts import check_request
-from .chain import BucketShard, BucketShards, ChargePath, Override
+from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
-from .levels import Levels, check_priority, no_limits
+from .deciding import CommitPlan
+from .limits_in_force import LimitsInForce, check_priority
+from .options import Override, check_request
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -52,7 +53,7 @@ class ChargePaths:
         self.system_policy: OnUnavailable | None = None
         self.new_chain: Callable[..., ChargePath] = ChargePath
         """Makes the chains of single resources."""
-        self._levels = Levels(backend, ttl_multiplier)
+        self._limits = LimitsInForce(backend, ttl_multiplier)
         self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
         """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
@@ -73,10 +74,10 @@ class ChargePaths:
         """
         check_request(cost, kept, chain.names, chain.slot_names)
         chain.checked.add(tuple(cost))
+        if len(chain.primary_shards) == 1:  # whose limits the cost names, or it names an unknown one
+            return
         entity_id = chain.primary_shards[0].level.entity_id
-        for level, _ in (
-            chain.primary_shards if len(chain.primary_shards) > 1 else ()
-        ):  # of a single one, a cost names a limit
+        for level, _ in chain.primary_shards:
             whose, named = (entity_id, level.resource, level.entity_id), chain.cost_at(level, cost)
             if not named or level.slot_limits or not named.keys().isdisjoint(level.token_limits):
                 continue
@@ -175,7 +176,7 @@ class ChargePaths:
         Raise `ValidationError` for names that nobody can have.
         """
         names.entity_id(entity_id)
-        if type(resource) is not str or self._levels.known(resource) is None:  # else it was checked for another entity
+        if type(resource) is not str or not self._limits.has_met(resource):  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
@@ -193,50 +194,61 @@ class ChargePaths:
         With ``charges``, also if a bucket must be created under config that was read some time ago.
         """
         if chain.multi_resource:
-            return self._join_again(
-                chain, [await self.follow(each, deadline, charges=charges) for each in chain.multi_resource]
-            )
-        first = chain.primary_shards[0].level
+            chains = [await self.follow(each, deadline, charges=charges) for each in chain.multi_resource]
+            return self._join_again(chain, chains)
+        name = (*chain.primary_shards[0].level[2:4], chain.given)
         newer: dict[str, int] = {}
         for level, seen in chain.shards():
             image = seen.image  # another thread may replace it
             if image is not None and charging.is_ahead(level, image):
                 newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))
+        if newer:
+            self._cache.drop(_config_keys(chain))
+            return await self._resolve(*name, newer, deadline)
         now_ms = chain.instant(self._backend.clock.now_ms())  # as the decision that asks for this: it would ask again
         unsure = [level.home.level.entity_id for level in chain.levels if charges and level.is_unsure(now_ms)]
-        if unsure and not newer:
-            found = await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline, unsure)
+        if unsure:
+            found = await self._resolve(*name, dict.fromkeys(unsure, 0), deadline)
             return found.with_levels(tuple([level._replace(read_ms=FOR_EVER) for level in found.levels]))
-        if not newer:
-            return await self._find_homes(chain, deadline)
-        self._cache.drop(_config_keys(chain))
-        return await self._resolve(first.entity_id, first.resource, chain.given, newer, deadline)
-
-    async def _find_homes(self, chain: ChargePath, deadline: Deadline) -> ChargePath:
-        """Return the chain with primary_shards that exist."""
-        if not any(home.is_outgrown for home in chain.primary_shards):
-            return chain
         return self._change(chain, [await shards.find_home(self._backend, level, deadline) for level in chain.levels])
 
     async def read_all_shards(self, chain: ChargePath, deadline: Deadline) -> ChargePath:
         """Return the chain with every shard of every bucket as it is now."""
-        return self._change(
-            chain, [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
-        )
+        levels = [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
+        return self._change(chain, levels)
+
+    async def spread_load(self, chain: ChargePath, done: CommitPlan, now_ms: int, deadline: Deadline) -> ChargePath:
+        """Split shards of a chain that are written too often, and return it with the primary shards for the next time.
+
+        ``done`` is what was just committed.
+        """
+        cost = done.charges[0].cost if done.charges else done.cost
+        with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+            await shards.split_busy_shards(self._backend, chain, cost, now_ms, deadline)
+        if not chain.sharded:
+            return chain
+        homes = [part.shard for part in done.parts]
+        if not done.uses_other_shards:
+            with contextlib.suppress(RateLimiterUnavailable):
+                chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
+            homes = [shards.choose_home(level, now_ms) for level in chain.levels]
+        return self.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
 
     def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
-        """Return the chain with other primary_shards, where there were tokens when the old ones had none."""
-        if all(home is old for home, old in zip(primary_shards, chain.primary_shards, strict=True)):
-            return chain
+        """Return the chain with other primary shards, where there were tokens when the old ones had none."""
         pairs = zip(chain.levels, primary_shards, strict=True)
-        return self._change(chain, [level._replace(home=home) for level, home in pairs])
+        return self._change(
+            chain, [level if home is level.home else level._replace(home=home) for level, home in pairs]
+        )
 
     def _change(self, chain: ChargePath, levels: list[BucketShards]) -> ChargePath:
+        """Return the chain over other shards: itself where they are the same."""
+        if all(new is old for new, old in zip(levels, chain.levels, strict=True)):
+            return chain
         if chain.multi_resource:
             left = iter(levels)
-            return self._join_again(
-                chain, [self._change(each, list(islice(left, len(each.levels)))) for each in chain.multi_resource]
-            )
+            chains = [self._change(each, list(islice(left, len(each.levels)))) for each in chain.multi_resource]
+            return self._join_again(chain, chains)
         if chain.whole is not None:
             whole, places = chain.whole
             changed = dict(zip(places, levels, strict=True))
@@ -245,30 +257,26 @@ class ChargePaths:
         return self._remember(chain.with_levels(tuple(levels)))
 
     def _join_again(self, chain: ChargePath, chains: list[ChargePath]) -> ChargePath:
-        """Return a multi_resource chain of what has become of its chains: itself where they are the same."""
+        """Return a chain of several resources of what has become of its chains: itself where they are the same."""
         if all(new is old for new, old in zip(chains, chain.multi_resource, strict=True)):
             return chain
         return self._remember(join(chains, chain.given, chain.coalescers))
 
     def _remember(self, chain: ChargePath) -> ChargePath:
         """Keep a chain for the next time, and return it."""
-        chains = chain.multi_resource or (chain,)
-        firsts = [each.primary_shards[0].level for each in chains]
-        entity_id, resources = firsts[0].entity_id, tuple([first.resource for first in firsts])
-        if self._cache.ttl_ms and all(first.entity_id == entity_id for first in firsts):
-            self._known.put((entity_id, resources if chain.multi_resource else resources[0], chain.given), chain)
+        first, *others = [each.primary_shards[0].level for each in chain.multi_resource or (chain,)]
+        if self._cache.ttl_ms and all(other.entity_id == first.entity_id for other in others):
+            several = (first.resource, *(other.resource for other in others))
+            self._known.put((first.entity_id, several if chain.multi_resource else first.resource, chain.given), chain)
         return chain
 
     async def _resolve(
-        self,
-        entity_id: str,
-        resource: str,
-        given: Override | None,
-        versions: dict[str, int],
-        deadline: Deadline,
-        reread: Collection[str] = (),
+        self, entity_id: str, resource: str, given: Override | None, versions: Mapping[str, int], deadline: Deadline
     ) -> ChargePath:
-        """Resolve level by level; the config of entities in ``reread`` is read even if it is cached."""
+        """Resolve level by level.
+
+        Of the entities in ``versions`` the config is read even if it is cached, and it has at least that version.
+        """
         generation, since_ms = self._cache.generation, self._backend.clock.now_ms()
         ns = await self._backend.ns(deadline)
         levels: list[BucketShards] = []
@@ -276,72 +284,63 @@ class ChargePaths:
         who: str | None = entity_id
         # Records of 0.17 may hold a cycle of parents: it ends where it would charge an entity twice.
         while who is not None and who not in policies and len(policies) < MAX_DEPTH:
-            is_shared = bool(policies) and given is None and not versions and not reread
-            parent = self._parents.get((who, resource)) if is_shared else None
-            if parent is None or not parent.is_good(generation, since_ms):
-                whose, least_version = (ns, who, resource), versions.get(who, 0)
-                parent = await self._resolve_level(whose, given, not policies, least_version, deadline, who in reread)
-                if parent.shards is None and not policies:
-                    raise no_limits(entity_id, resource)
-                if is_shared:
-                    self._parents.put((who, resource), parent)
-            else:
+            is_shared = bool(policies) and given is None and not versions
+            found = self._parents.get((who, resource)) if is_shared else None
+            if found is not None and found.is_good(generation, since_ms):
                 self._cache.hits += 2
-            found, policy = parent.shards, parent.policy
-            levels += [] if found is None else [found]
-            policies[who] = policy
-            who = policy.parent_id if policy.cascade else None
-        if given is not None:
-            check_priority(given, levels)
+            else:
+                whose = (ns, who, resource)
+                found = await self._resolve_level(whose, given, not policies, versions.get(who), deadline)
+                if is_shared:
+                    self._parents.put((who, resource), found)
+            if found.shards is not None:
+                levels.append(found.shards)
+            elif not policies:
+                reason = f"no limits are stored for {entity_id!r} on {resource!r} at any level; "
+                reason += "store system, resource or entity limits, or pass limits with the call"
+                raise ValidationError("limits", None, reason)
+            policies[who] = found.policy
+            who = found.policy.parent_id if found.policy.cascade else None
+        check_priority(given, levels)
         self.system_policy = policies[entity_id].on_unavailable
         ends_ms = [each.home.level.in_force[1] for each in levels]
         until_ms = min([each.valid_until_ms for each in policies.values()] + ends_ms)
-        chain = self.new_chain(tuple(levels), given, since_ms, until_ms, generation)
-        if self._cache.ttl_ms:
-            self._known.put((entity_id, resource, given), chain)
-        return chain
+        return self._remember(self.new_chain(tuple(levels), given, since_ms, until_ms, generation))
 
     async def _resolve_level(
         self,
         whose: tuple[str, str, str],
         given: Override | None,
         decides: bool,
-        least_version: int,
+        version: int | None,
         deadline: Deadline,
-        reread: bool,
     ) -> _Resolved:
         """Resolve the level of one entity; ``decides`` says that the limits given are for it.
 
-        The limits given decide for the entity itself, and for those above it that have none of their own.
+        The limits given decide for the entity itself, and for those above it that have none of their own. The bucket is
+        read with the config if it is not known.
         """
-        key, generation = keys.bucket(*whose), self._cache.generation
-        policy, last = await self._read_policy(key, whose, deadline, reread)
-        decides = decides or policy.resolved.limits is None
-        chosen = given if given is None or decides else given._replace(limits=None)
-        level = self._levels.make(key, whose, policy, chosen, least_version)
+        backend, key, generation = self._backend, keys.bucket(*whose), self._cache.generation
+        last = self._last_seen.of(key)
+        extra = None if last.image or backend.has_records else key
+        policy = await read_policy(backend, *whose, deadline, extra, reread=version is not None)
+        if policy.extra is not None:
+            last.show(bucket.inspect(key, policy.extra), backend.clock.now_ms())  # the read may have set it
+        if given is not None and not decides and policy.resolved.limits is not None:
+            given = given._replace(limits=None)
+        level = self._limits.make(key, whose, policy, given, version or 0)
         if level is None:
             return _Resolved(None, policy, generation)
-        home = BucketShard(last.share(level) if self._backend.has_records else level, last)
+        home = BucketShard(last.share(level) if backend.has_records else level, last)
         found = BucketShards(home, (home,), read_ms=policy.read_ms)
-        is_split = last.image is not None and home.is_outgrown
-        found = await shards.find_home(self._backend, found, deadline) if is_split else found
+        if last.image is not None:
+            found = await shards.find_home(backend, found, deadline)
         return _Resolved(found, policy, generation)
-
-    async def _read_policy(
-        self, key: Key, whose: tuple[str, str, str], deadline: Deadline, reread: bool
-    ) -> tuple[Policy, LastSeen]:
-        """Return the config of an entity and what was last seen of its bucket, read together if need be."""
-        last = self._last_seen.of(key)
-        extra = None if last.image or self._backend.has_records else key
-        policy = await read_policy(self._backend, *whose, deadline, extra, reread=reread)
-        if policy.extra is not None:
-            last.show(bucket.inspect(key, policy.extra), self._backend.clock.now_ms())  # the read may have set it
-        return policy, last
 
     def forget(self) -> None:
         """Forget everything: in a forked child no write of the parent's is in flight."""
         self._known.clear()
-        self._levels.forget()
+        self._limits.forget()
         self._parents.clear()
         self.resolving.clear()
 
