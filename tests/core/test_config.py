@@ -12,11 +12,11 @@ from zae_limiter.core.names import MAX_DEPTH, check_ancestry
 LEVELS = st.lists(
     st.builds(
         Config,
-        st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
-        st.integers(0, 10**6),
-        st.none() | st.sampled_from(Access),
-        st.none() | st.booleans(),
-        st.integers(0, 10**6),
+        limits=st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
+        version=st.integers(0, 10**6),
+        access=st.none() | st.sampled_from(Access),
+        cascade=st.none() | st.booleans(),
+        changed_ms=st.integers(0, 10**6),
     ),
     min_size=4,
     max_size=4,
