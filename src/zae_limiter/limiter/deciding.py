@@ -140,7 +140,7 @@ def _pass_turns_on(part: ShardCharge, image: Image, charges: list[PendingCharge[
     """Return a part with the marks of the lines whose first waiters it serves handed to the next ones."""
     for charge in charges:
         if charge.turn is not None:
-            part = part._replace(write=charge.turn.pass_on(part.write, part.shard.level, image))
+            part = part._replace(write=charge.turn(part.write, part.shard.level, image))
     return part
 
 

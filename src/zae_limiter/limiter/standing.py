@@ -19,6 +19,7 @@ from ..records.level import BucketLimits
 from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
 from ..repository.backend import Backend
 from .charge_path import ChargePath
+from .coalescer import Turn
 from .grant import Grant
 from .planning import add_up
 from .waiting import Line, Lines, Ticket, may_wait, refuse_behind
@@ -69,7 +70,7 @@ class Request(NamedTuple):
     chain: ChargePath
     cost: Mapping[str, int]
     max_wait_ms: int
-    attempt: Callable[[TicketTurn], Coroutine[Any, Any, Grant]]
+    attempt: Callable[[Turn], Coroutine[Any, Any, Grant]]
     look: Callable[[Sequence[Write]], Coroutine[Any, Any, ChargePath]]
     note_wait: Callable[[float], None]
 
@@ -104,7 +105,8 @@ class Standing:
                 if error is None:
                     await self._hold_back()
                     try:
-                        granted = await request.attempt(TicketTurn(lines, ticket, self._clock.now_ms()))
+                        turn = TicketTurn(lines, ticket, self._clock.now_ms())
+                        granted = await request.attempt(turn.pass_on)
                         lines.note_served(ticket, self._chain.count_takes())
                         return granted
                     except RateLimitExceeded as refused:
