@@ -1,29 +1,16 @@
 """Limits, amounts and moments as they are written on the command line. `spelling` shows them.
 
-NAME:RATE             tpm:100000              100000 a minute
-NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
-NAME:RATE/PERIOD:BURST  tpm:10000/min:15000   10000 a minute, up to 15000 at once
-NAME:AMOUNT/WINDOW@ZONE  tpd:1000000/day@Europe/Berlin  a quota, back when the next window begins there
-                         tpd:1000/cron(0 9 * * 1-5)@UTC  the same, whenever a cron expression fires
-                         chat:1000/5h@first-use  the same, in windows that begin with their first use
-NAME:SLOTS/concurrent  parallel:10/concurrent,ttl=120,max_hold=600  so many at once; seconds, or 2min
-...,soft,PRIORITY=PART  tpm:10000,soft  rpm:60,batch=0.3  a limit that never refuses; floors of priorities
-...,alert=PART        tpm:10000,alert=0.8,alert=0.95  thresholds that are announced
-NAME:AMOUNT           rpm:1, tpm:+1500        what a call costs, or an adjustment
-KEY=VALUE             plan=pro                metadata and tags
-2026-11-16T12:00:00Z  RFC 3339, with its time zone
-2026-11-16            midnight UTC
-24h, 7d, 30min        so long ago
+The help of `limit_option` has the forms of limits, the errors those of everything else.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -62,41 +49,30 @@ def parse_limit(text: str) -> Limit:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
         concurrent = head.rpartition("/")[2] == CONCURRENT
-        given = _parse_options(options, _HOLDING if concurrent else ())
+        window, holding, policy = _parse_options(options, _HOLDING if concurrent else ())
         if "@" in head:
-            limit = _parse_quota(name, head, given.window)
-        elif given.window:
+            limit = _parse_quota(name, head, window)
+        elif window:
             kind = "limit of slots" if concurrent else "rate"
-            raise ValueError(f"{given.window[0]!r} is for a quota, not for a {kind}")
+            raise ValueError(f"{window[0]!r} is for a quota, not for a {kind}")
+        elif concurrent:
+            slots = _parse_whole("number of slots", head.removesuffix(f"/{CONCURRENT}"))
+            limit = Limit.concurrent(name, slots, **holding)
         else:
-            limit = _parse_slots(name, head, given.holding) if concurrent else _parse_rate(name, head)
-        floors, alerts = check_floors(given.floors), check_alerts(given.alerts)
-        return replace(limit, soft=given.soft, floors=floors, alerts=alerts)
+            limit = _parse_rate(name, head)
+        return replace(limit, **policy)
     except ValueError as error:  # of which `ValidationError` is one
         raise ValueError(f"{text!r}: {error}; write {_LIMIT_FORMS}") from None
 
 
-class _Options(NamedTuple):
-    """What stands behind a limit.
-
-    ``window`` are the parts that say when the windows of a quota begin, ``holding`` the times of a concurrency limit.
-    """
-
-    soft: bool
-    window: list[str]
-    holding: dict[str, int]
-    alerts: list[float]
-    floors: dict[str, float]
-
-
-def _parse_options(options: Sequence[str], times: Sequence[str]) -> _Options:
-    """Return the options of a limit, those in ``times`` in seconds.
+def _parse_options(options: Sequence[str], times: Sequence[str]) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Return the options that say when the windows of a quota begin, those in ``times`` in seconds, and the policy.
 
     Raise `ValueError` for one that has no meaning, or is given twice.
     """
     seen: set[str] = set()
     window: list[str] = []
-    holding: dict[str, int] = {}
+    holding: dict[str, Any] = {}
     alerts: list[float] = []
     floors: dict[str, float] = {}
     for option in options:
@@ -114,7 +90,7 @@ def _parse_options(options: Sequence[str], times: Sequence[str]) -> _Options:
             floors[key] = _parse_part(option, value)
         elif option != "soft":
             raise ValueError(f"{option!r} has a value, and 'soft' takes none")
-    return _Options("soft" in seen, window, holding, alerts, floors)
+    return window, holding, {"soft": "soft" in seen, "floors": check_floors(floors), "alerts": check_alerts(alerts)}
 
 
 def _parse_rate(name: str, text: str) -> Limit:
@@ -134,11 +110,6 @@ def _parse_quota(name: str, text: str, when: Sequence[str]) -> Limit:
     amount = _parse_whole("amount", amount_text)
     rollover = _parse_whole("rollover", rollover_text) if has_rollover else 0
     return Limit.quota(name, amount, every=",".join([window, *when]), rollover=rollover)
-
-
-def _parse_slots(name: str, text: str, holding: Mapping[str, int]) -> Limit:
-    slots = _parse_whole("number of slots", text.removesuffix(f"/{CONCURRENT}"))
-    return Limit.concurrent(name, slots, ttl=holding.get("ttl", 60), max_hold=holding.get("max_hold"))
 
 
 def _parse_seconds(option: str, text: str) -> int:
