@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_SIZES = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000, "ms": 1}
+"""Units of lengths in milliseconds, the largest first."""
+_PERIODS = {"1d": "day", "1h": "hour", "1min": "min", "1s": "s"}
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _PER = f"must be {', '.join(fields.PER)}, or a number of them such as 30s"
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
@@ -175,9 +178,8 @@ def _parse_seconds(
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:
     """Return a limit as a file writes it: a plain rate as a text, anything else by its fields."""
-    size, unit = next((size, unit) for size, unit in _UNITS if limit.refill_period_seconds % size == 0)
-    count = limit.refill_period_seconds // size
-    per = unit if count == 1 else f"{count}{_SHORT[unit]}"
+    length = _write_length(limit.refill_period_seconds * 1000)
+    per = _PERIODS.get(length, length)
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
@@ -196,29 +198,22 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
     return f"{limit.refill_amount}/{per}" + "".join(f":{amount}" for amount in burst.values())
 
 
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
-_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
-_SIZES = {unit: size for size, unit in _LENGTHS}
-_SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
-
-
 def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
     every, _, rest = calendar.text.partition("@")
     if calendar.period_ms:
-        size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
-        every = f"{calendar.period_ms // size}{unit}"
+        every = _write_length(calendar.period_ms)
+    rollover = {"rollover": limit.rollover} if limit.rollover else {}
     if calendar.unit == FIRST_USE:
-        return {"quota": limit.refill_amount, "reset_after": every} | _write_rollover(limit)
+        return {"quota": limit.refill_amount, "reset_after": every, **rollover}
     window = {"cron": calendar.cron} if calendar.cron else {"every": every}
     zone, *options = rest.split(",")
     given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
     if given.get("on", "").isdecimal():
         given["on"] = int(given["on"])
-    made: dict[str, Any] = {"quota": limit.refill_amount, **window}
-    if zone not in ("", "UTC"):
-        made["tz"] = zone
-    return made | given | _write_rollover(limit)
+    where = {} if zone in ("", "UTC") else {"tz": zone}
+    return {"quota": limit.refill_amount, **window, **where, **given, **rollover}
 
 
-def _write_rollover(limit: Limit) -> dict[str, Any]:
-    return {"rollover": limit.rollover} if limit.rollover else {}
+def _write_length(length_ms: int) -> str:
+    unit = next(unit for unit, size in _SIZES.items() if length_ms % size == 0)
+    return f"{length_ms // _SIZES[unit]}{unit}"
