@@ -100,7 +100,7 @@ MUTATIONS = [
     Mutation("core.tokens._overdraw", "(tokens, tokens)", "(-FAR, tokens)", OVERDRAWN, "distant"),
     Mutation("core.tokens._overdraw", "(-FAR, -since)", "(-FAR, capacity - since)", NOT_OVERDRAWN, "distant"),
     Mutation("core.tokens.owe", "< cost - since", "< -since", OVERDRAWN),
-    Mutation("records.settlement._find_overdrawn", "-held", "taken", OVERDRAWN),
+    Mutation("records.settlement.Charge.of", "-left)", "taken)", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
@@ -122,7 +122,10 @@ MUTATIONS = [
     Mutation("records.charging._further_attributes", "found[limit.at.window] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "frame.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation(
-        "records.settlement._owe", "[ANCHOR], instant_ms", "[ANCHOR], 0 if rule.calendar else instant_ms", SWALLOWED
+        "records.settlement.Settlement.owe",
+        "[ANCHOR], instant_ms",
+        "[ANCHOR], 0 if rule.calendar else instant_ms",
+        SWALLOWED,
     ),
     # Schedules.
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
@@ -172,7 +175,7 @@ MUTATIONS = [
     Mutation("records.lots._parse_lots", "lot.expires_ms)", "-lot.expires_ms)", CREDIT),
     Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", "credits.expired_credit_is_not_spent"),
     Mutation("records.settlement.settle", "- credit.get(name, 0)", "", RETURNED),
-    Mutation("records.settlement.settle", "in lots if is_same_bucket else ()", "in lots", GONE_WITH),
+    Mutation("records.settlement.settle", "in lots if here.is_same_bucket else ()", "in lots", GONE_WITH),
     Mutation(
         "records.credits.fill_up", "rule.produced_between(anchor, now_ms)", "rule.produced_between(0, now_ms)", FILLED
     ),
@@ -237,14 +240,17 @@ MUTATIONS = [
         "expires_ms = now_ms + 1",
         "leases.default_buckets_expire",
     ),
-    Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
+    Mutation("records.charging.first_charge", "need + floor[name] > most[name]", "False", NEVER),
     # Settling.
-    Mutation("records.settlement.settle", "back > 0 and is_same_bucket", "back > 0", ANEW),
-    Mutation("records.settlement._give_back", "change.add[token_fields(name).tokens] = back", "pass", ORDER),
-    Mutation("records.settlement._is_same_window", "return False", "pass", YESTERDAY),
-    Mutation("records.settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
+    Mutation("records.settlement.settle", "back > 0 and here.is_same_bucket", "back > 0", ANEW),
+    Mutation("records.settlement.Settlement.give_back", "self.change.add[at.tokens] = amount", "pass", ORDER),
+    Mutation("records.settlement.Settlement._is_same_window", "return False", "pass", YESTERDAY),
+    Mutation("records.settlement.Settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation(
-        "records.settlement._owe", "[ANCHOR], instant_ms", "[ANCHOR], instant_ms if rule.calendar else 0", UNESTIMATED
+        "records.settlement.Settlement.owe",
+        "[ANCHOR], instant_ms",
+        "[ANCHOR], instant_ms if rule.calendar else 0",
+        UNESTIMATED,
     ),
     Mutation("core.tokens.settle_all", "after[tk] -= owed", "pass", ORDER, "memory"),
     Mutation("limiter.in_place.InPlace._settle", "image[MADE] != left.get(MADE)", "False", ANEW, "memory"),
@@ -281,7 +287,7 @@ MUTATIONS = [
     Mutation("records.migration.migrate", CARRIED, "(old.since(now_ms), old.rule.capacity)", INSTANT),
     Mutation("records.bucket._balances", "min(ceiling, ", "max(-FAR, ", CHANGED),
     Mutation(
-        "records.migration.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.charging.put_expiry_off", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation(
         "limiter.draw_plan._renewal",
@@ -290,11 +296,11 @@ MUTATIONS = [
         "leases.debt_is_not_forgotten",
         "memory",
     ),
-    Mutation("records.migration.keep_in_debt", "max(change", "min(change", "leases.debt_outlives_a_cut"),
+    Mutation("records.charging.put_expiry_off", "max(now", "min(now", "leases.debt_outlives_a_cut"),
     Mutation(
-        "records.charging._renew_expiry",
-        "expires_ms := now_ms + level.lifetime_ms",
-        "expires_ms := now_ms + 1",
+        "records.charging.put_expiry_off",
+        "now_ms + level.lifetime_ms, full_at",
+        "now_ms + 1, full_at",
         "leases.default_buckets_expire",
     ),
     # Usage.
