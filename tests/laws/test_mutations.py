@@ -169,7 +169,7 @@ MUTATIONS = [
     ),
     Mutation("core.credits.take_last", "in reversed(spent)", "in spent", CREDIT),
     Mutation("core.credits.take_last", "left[name] = left.get(name, 0) - back", "pass", CREDIT),
-    Mutation("core.tokens.Tokens.credit", "expires_ms > now_ms", "expires_ms >= now_ms", CREDIT_KEPT),
+    Mutation("core.balances.Tokens.credit", "expires_ms > now_ms", "expires_ms >= now_ms", CREDIT_KEPT),
     Mutation("core.balances.wait_ms", "min(end - 1, max(early, full_ms))", "max(early, full_ms)", CREDIT),
     Mutation("core.balances.wait_ms", "if now_ms < end < FOR_EVER", "if end < 0", CREDIT),
     Mutation("records.lots._parse_lots", "lot.expires_ms)", "-lot.expires_ms)", CREDIT),
@@ -240,7 +240,7 @@ MUTATIONS = [
         "expires_ms = now_ms + 1",
         "leases.default_buckets_expire",
     ),
-    Mutation("records.charging.first_charge", "need + floor[name] > most[name]", "False", NEVER),
+    Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
     # Settling.
     Mutation("records.settlement.settle", "back > 0 and here.is_same_bucket", "back > 0", ANEW),
     Mutation("records.settlement.Settlement.give_back", "self.change.add[at.tokens] = amount", "pass", ORDER),
@@ -269,7 +269,7 @@ MUTATIONS = [
     Mutation("records.migration._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
-    Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
+    Mutation("core.tokens.draw", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
     Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),

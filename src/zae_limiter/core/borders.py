@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .balances import balance, wait_ms
+from .balances import Tokens, balance, wait_ms
 from .limit import Limit
 from .production import FOR_EVER, Rule
 from .schedule import find_active, last_change, next_change
-from .tokens import NEVER_USED, Tokens
+from .tokens import NEVER_USED
 
 _FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
@@ -73,13 +73,6 @@ def _end_of(rule: Rule, border_ms: int) -> int:
     return border_ms if rule.calendar is None else border_ms - 1
 
 
-class Carried(NamedTuple):
-    """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders."""
-
-    produced: int
-    ceiling: int
-
-
 class Span(NamedTuple):
     """The instants that matter for carrying a bucket: its anchor, its last charge, the change of its limits, and now.
 
@@ -92,15 +85,18 @@ class Span(NamedTuple):
     now_ms: int
 
 
-def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]) -> Carried:
-    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``."""
+def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]) -> tuple[int, int]:
+    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``.
+
+    Return what was produced, and the most that is left of what it held after all borders.
+    """
     produced, ceiling, rule, start = 0, _FAR, old, span.anchor_ms
     for end, following in _switches(scheduled, old, new, span, place):
         made = rule.produced_between(start, end)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
         rule, start = following, end
     made = rule.produced_between(start, span.now_ms)
-    return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity))
+    return produced + made, min(ceiling + made, rule.capacity, new.capacity)
 
 
 def _switches(

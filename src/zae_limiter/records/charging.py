@@ -14,7 +14,7 @@ from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
 from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
 from ..core.production import FAR, FOR_EVER, MILLI
-from ..core.tokens import TokenFrame, Tokens, draw
+from ..core.tokens import TokenFrame, draw
 from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import full_at
@@ -134,7 +134,7 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
             return None
         if calendar is not None and calendar.is_idle(now_ms):
             idle.add(name)
-        by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor, limit.soft)
+        by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
         start, end = max(start, frame.start), min(end, frame.end)
         until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)
     return Frame(anchor_ms, image[MADE], image[CONFIG_VERSION], by_name, (start, end), until_ms, lots, frozenset(idle))
@@ -258,9 +258,12 @@ def first_charge(
     requests: Sequence[SlotRequest] = (),
 ) -> Change | Refusal:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
-    most, floor = level.capacities(), level.floor()
-    lacking = [name for name, need in cost.items() if name in most and need + floor[name] > most[name]]
-    missing = [Shortfall(name, is_permanent=True) for name in lacking]
+    limits, slots, missing = level.token_limits, level.slot_limits, []
+    for name, need in cost.items():
+        if name in limits and need + limits[name].floor > limits[name].rule.capacity:
+            missing.append(Shortfall(name, is_permanent=True))
+        if name in slots and need + slots[name].floor_milli > slots[name].rule.capacity:
+            missing.append(Shortfall(name, is_permanent=True))
     return missing or create(level, cost, now_ms, changes, serial, requests)
 
 
@@ -344,8 +347,8 @@ def contended_limits(level: BucketLimits, image: Image, names: Collection[str], 
     found = set()
     for name, limit in level.token_limits_of(image).items():
         if name in names and limit.at.tokens in image:
-            held = Tokens(limit.rule, image[limit.at.tokens], image[ANCHOR])
-            if held.tokens + held.since(now_ms - LAG_MS) <= limit.rule.capacity:
+            made = limit.rule.produced_between(image[ANCHOR], now_ms - LAG_MS)
+            if image[limit.at.tokens] + made <= limit.rule.capacity:
                 found.add(name)
     return frozenset(found)
 
