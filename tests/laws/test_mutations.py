@@ -83,15 +83,13 @@ BIG = "needed > limit.capacity * MILLI"
 MUTATIONS = [
     # Windows of a calendar, floors, soft limits and thresholds.
     Mutation("core.alerts.find_mark", "// PARTS", "// PARTS - 1", STALE_MARKS),
-    Mutation("core.alerts.AlertLevels.band", "levels[reached + 1] + 1", "-_FAR", THRESHOLDS),
-    Mutation("core.alerts.AlertLevels.band", "levels[reached]", "_FAR", STALE_MARKS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached + 1] + 1", "-FAR", THRESHOLDS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached]", "FAR", STALE_MARKS),
     Mutation("core.alerts.AlertLevels.count_announced", "if last > window", "if last >= window", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
-    Mutation("core.alerts.cross_quota", "alert_levels.band(announced)[0]", "-_FAR", STALE_MARKS),
+    Mutation("core.alerts.cross_quota", "alert_levels.band(announced)[0]", "-FAR", STALE_MARKS),
     Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
-    Mutation(
-        "records.watching.watch", "change.equals[mine.at.announced] = image[mine.at.announced]", "pass", STALE_MARKS
-    ),
+    Mutation("records.watching.watch", "change.equals[at.announced] = image[at.announced]", "pass", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.before[1] - since", "2**62", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.after[0] - moved", "-(2**62)", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.after[1] - moved", "2**62", STALE_MARKS),
@@ -100,7 +98,7 @@ MUTATIONS = [
     Mutation("core.tokens._overdraw", "(tokens, tokens)", "(-FAR, tokens)", OVERDRAWN, "distant"),
     Mutation("core.tokens._overdraw", "(-FAR, -since)", "(-FAR, capacity - since)", NOT_OVERDRAWN, "distant"),
     Mutation("core.tokens.owe", "< cost - since", "< -since", OVERDRAWN),
-    Mutation("records.settlement.Charge.of", "-left)", "taken)", OVERDRAWN),
+    Mutation("records.settlement._count_beyond", "-left", "taken", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
@@ -272,7 +270,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
-    Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
+    Mutation("core.borders.carry", "rule.capacity, new.capacity)", "FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
     Mutation("records.migration.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation(

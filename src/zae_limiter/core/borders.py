@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from .balances import Tokens, balance, wait_ms
 from .limit import Limit
-from .production import FOR_EVER, Rule
+from .production import FAR, FOR_EVER, Rule
 from .schedule import find_active, last_change, next_change
 from .tokens import NEVER_USED
 
-_FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 1_000
@@ -65,7 +64,7 @@ def find_interval(limits: Sequence[Limit], now_ms: int) -> tuple[int, int]:
     schedules = [limit.schedule for limit in limits if limit.schedule]
     starts = [start for each in schedules if (start := last_change(each, now_ms)) is not None]
     ends = [end for each in schedules if (end := next_change(each, now_ms)) is not None]
-    return max(starts, default=0), min(ends, default=_FAR)
+    return max(starts, default=0), min(ends, default=FAR)
 
 
 def _end_of(rule: Rule, border_ms: int) -> int:
@@ -90,7 +89,7 @@ def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: 
 
     Return what was produced, and the most that is left of what it held after all borders.
     """
-    produced, ceiling, rule, start = 0, _FAR, old, span.anchor_ms
+    produced, ceiling, rule, start = 0, FAR, old, span.anchor_ms
     for end, following in _switches(scheduled, old, new, span, place):
         made = rule.produced_between(start, end)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)

@@ -55,8 +55,7 @@ class Charge(NamedTuple):
             held = stored_tokens(image, name, level.shard) if limit.soft else None
             if held is not None:
                 left = held.rule.level(held.tokens + on_top.get(name, 0), held.anchor_ms, now_ms)
-                taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
-                overdrawn[name] = max(0, min(taken - back, -left) + back)
+                overdrawn[name] = _count_beyond(left, cost.get(name, 0), min(0, settled.get(name, 0)))
         # A client whose clock is behind charges as of the bucket's newest instant, and in the window of that.
         return cls(latest_instant(image, now_ms), image.get(MADE, 0), overdrawn)
 
@@ -70,6 +69,11 @@ class Charge(NamedTuple):
         """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
         off = {name: max(delta.get(name, 0), -amount) for name, amount in self.overdrawn.items()}
         return {token_fields(name).overdrawn: amount for name, amount in off.items() if amount < 0}
+
+
+def _count_beyond(left: int, taken: int, back: int) -> int:
+    """Return how much of ``taken`` a limit that has ``left`` did not hold, after ``back`` (below zero) came back."""
+    return max(0, min(taken - back, -left) + back)
 
 
 class Settlement(NamedTuple):
