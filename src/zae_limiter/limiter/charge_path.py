@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from ..core.decide import Reading, describe, refusal, wait_for
 from ..core.errors import RateLimitExceeded, ValidationError
-from ..core.limit import Limit
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
 from ..records import bucket, keys
@@ -23,19 +22,12 @@ from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN
 from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
-from .amounts import qualify
 from .coalescer import WriteCoalescer
+from .options import Override, qualify
 
 _NOTHING: Mapping[Key, Image | None] = MappingProxyType({})
 _FRESH_MS = 1_000
 """For how long after it was read config may make new buckets, in milliseconds."""
-
-
-class Override(NamedTuple):
-    """What an acquire asks for besides what is stored: limits instead of the stored ones, and a priority."""
-
-    limits: tuple[Limit, ...] | None = None
-    priority: str | None = None
 
 
 class BucketShard(NamedTuple):

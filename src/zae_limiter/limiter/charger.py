@@ -23,7 +23,6 @@ from ..records.algebra import Write
 from ..repository.backend import Backend
 from ..repository.last_seen import Reserving
 from ..runtime.deadline import Deadline
-from .amounts import check_known, in_tokens
 from .availability import StoreAvailability
 from .charge_path import ChargePath
 from .charge_paths import ChargePaths
@@ -31,7 +30,7 @@ from .coalescer import Turn
 from .engine import Engine
 from .grant import Grant, GrantFields, find_overdrawn
 from .observers import Observers
-from .options import AcquireOptions, AcquireRequest
+from .options import AcquireOptions, AcquireRequest, check_known, in_tokens
 from .slot_leases import SlotHolder, SlotLeases
 from .standing import Request, Standing
 from .waiting import Lines

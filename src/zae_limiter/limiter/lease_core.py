@@ -21,11 +21,10 @@ from ..core.limit import MAX_AMOUNT
 from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, log_event
-from .amounts import check_amounts, check_known, in_tokens, qualify
 from .charger import Corrections
 from .grant import NOTHING, Grant, add_share, apportion
 from .lease_view import LeaseView
-from .options import AcquireRequest
+from .options import AcquireRequest, check_amounts, check_known, in_tokens, qualify
 from .planning import add_up
 
 LOST = "The lease has lost its slot: it was not renewed in time, or somebody has taken it away."

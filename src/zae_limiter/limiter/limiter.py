@@ -20,7 +20,6 @@ from ..repository.opening import StackOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import Store, UpdatesInPlace
-from .amounts import OnError, check_amounts
 from .availability import StoreAvailability
 from .background import BackgroundStore
 from .charge_paths import ChargePaths
@@ -29,7 +28,7 @@ from .engine import Engine
 from .in_place import InPlace
 from .lease import Lease
 from .observers import Announcer, ObservedStore, Observers
-from .options import MOST_PREFETCH_MS, OnLost, OptionChecks, read_earlier, warn_stored_limits
+from .options import MOST_PREFETCH_MS, OnError, OnLost, OptionChecks, check_amounts, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .slot_leases import SlotLeases
 from .waiting import Lines

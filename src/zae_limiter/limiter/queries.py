@@ -20,11 +20,10 @@ from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
-from .amounts import check_amounts, check_known
-from .charge_path import ChargePath, Override
+from .charge_path import ChargePath
 from .charge_paths import ChargePaths, join
 from .engine import Engine
-from .options import check_override, warn_stored_limits
+from .options import Override, check_amounts, check_known, check_override, warn_stored_limits
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status

@@ -19,8 +19,9 @@ from ...core.tokens import Tokens
 from ...records.algebra import Image
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
-from ..charge_path import BucketShard, BucketShards, ChargePath, Override
+from ..charge_path import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
+from ..options import Override
 from ..planning import ShardCharge, add_up
 from .batch import PrefetchedBatch, find_batch
 from .corrections import Books, CorrectedBucket, Correction, WriteUnderWay

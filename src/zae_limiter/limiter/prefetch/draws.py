@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial, reduce
+from typing import Any
 
 from ...core.advance import choose_advance
 from ...core.alerts import Alert
@@ -27,6 +28,8 @@ from .bucket import DrawPath, PrefetchedBucket
 from .corrections import NeedsExactWrite, WriteUnderWay
 from .demand import FEWEST
 
+_AT_ONCE = 16
+"""How many writes in the background are done in parallel."""
 _SCARCE = 2
 """Tokens are scarce in a bucket that has less than this many times what this process wants of them."""
 _CAUTION = 0.8
@@ -37,6 +40,18 @@ _CROWDED = 0.7
 
 class DrawEngine(Engine):
     """Charges the `DrawPath` of a prefetched bucket: callers get what is held and what its next write draws."""
+
+    def begin(self) -> Deadline:
+        """Return a new deadline, for work in the background."""
+        return self._backend.deadline()
+
+    async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Run several, some of them in parallel where calls take time."""
+        at_once = 1 if self.never_suspends else _AT_ONCE
+        for first in range(0, len(works), at_once):
+            for outcome in await self._runtime.run_together([work() for work in works[first : first + at_once]]):
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
     def start_if_low(self, bucket: PrefetchedBucket) -> None:
         """Draw more tokens in the background before those that are held run out, unless that is under way."""
@@ -84,7 +99,7 @@ class DrawEngine(Engine):
         finally:
             bucket.end(write)
 
-    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, knowledge: Freshness) -> CommitPlan | Lack:
+    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing
@@ -159,11 +174,11 @@ class DrawEngine(Engine):
         pending: Charges,
         lack: Lack,
         now_ms: int,
-        knowledge: Freshness,
+        freshness: Freshness,
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge as of now, when more tokens may be granted than before."""
-        return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), knowledge, deadline)
+        return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), freshness, deadline)
 
 
 def _bucket_of(chain: ChargePath) -> PrefetchedBucket:

@@ -16,12 +16,11 @@ from ...repository.backend import Backend
 from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
-from ..amounts import check_known
 from ..charge_path import ChargePath
 from ..coalescer import Turn
 from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant
-from ..options import AcquireOptions
+from ..options import AcquireOptions, check_known
 from ..planning import StalePath
 from .bucket import PrefetchedBucket, Taken
 from .corrections import NeedsExactWrite

@@ -22,8 +22,9 @@ from ...runtime.housekeeper import HOUSEKEEPER
 from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
 from ..background import BackgroundStore
-from ..charge_path import BucketShard, ChargePath, Override
+from ..charge_path import BucketShard, ChargePath
 from ..charge_paths import ChargePaths
+from ..options import Override
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
