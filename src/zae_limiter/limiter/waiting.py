@@ -97,14 +97,13 @@ class Lines:
         random id of a namespace, so that buckets of other stores have other keys.
         """
         for each in [lines() for lines in tuple(self.occupied)] if keys else [self]:
-            if each is None:
-                continue
-            with each._lock:
-                scopes = each.waiting.values()
-                heads = [lines[key].tickets[0] for lines in scopes for key in keys or lines if key in lines]
-            for head in heads:
+            for head in each._heads(keys) if each is not None else ():
                 head.has_news = head.has_news or each is not self
                 head.signal.set()
+
+    def _heads(self, keys: tuple[Key, ...]) -> list[Ticket]:
+        with self._lock:
+            return [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
 
     def forget(self) -> None:
         """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
