@@ -18,8 +18,7 @@ from ..manifest.document import FORMATS
 from ..manifest.export import export_data, write_document
 from ..manifest.fields import json_schema
 from ..manifest.parsing import parse_manifest
-from ..manifest.plans import decode_plan, encode_plan
-from ..manifest.states import LABELS, Change, Plan
+from ..manifest.states import LABELS, Change, Plan, decode_plan, encode_plan
 from .arguments import Decorator, combine, parse_limit
 from .commands import Group, Shell, confirmed, yes_option
 from .grid import printable
