@@ -33,4 +33,4 @@ from .core.errors import (
     VersionMismatchError as VersionMismatchError,
     ZAELimiterError as ZAELimiterError,
 )
-from .manifest.problems import ManifestError as ManifestError, PlanOutdatedError as PlanOutdatedError
+from .manifest.states import ManifestError as ManifestError, PlanOutdatedError as PlanOutdatedError

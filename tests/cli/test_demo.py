@@ -23,8 +23,8 @@ from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.cli import tables
 from zae_limiter.cli.app import root
 from zae_limiter.cli.demo import command, results, simulation
-from zae_limiter.cli.demo.ledger import Entry, examine
-from zae_limiter.cli.demo.simulation import COST, Simulation
+from zae_limiter.cli.demo.results import examine
+from zae_limiter.cli.demo.simulation import COST, Entry, Simulation
 from zae_limiter.cli.demo.views import draw_picture, show_live
 from zae_limiter.testing import ManualClock
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import Limit
-from zae_limiter.cli.arguments import parse_amount, parse_limit, spell_limit, spell_rate
+from zae_limiter.cli.arguments import parse_amount, parse_limit
+from zae_limiter.cli.spelling import spell_limit, spell_rate
 from zae_limiter.core.errors import spell_duration
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, fresh
-from zae_limiter.cli.output import OutputError
-from zae_limiter.cli.progress import show_events
+from zae_limiter.cli.output import OutputError, show_events
 from zae_limiter.v017.upgrade.command import show_upgrade
 
 FULL = Path("/dev/full")

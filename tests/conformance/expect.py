@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from zae_limiter.testing.conformance.expect import same as same, true as true
+from zae_limiter.testing.conformance.check import same as same, true as true
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,8 +18,8 @@ from zae_limiter.testing.conformance.check import check, checks_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.limiter.amounts import OnError
     from zae_limiter.limiter.limiter import RateLimiter
+    from zae_limiter.limiter.options import OnError
     from zae_limiter.records.algebra import Image
     from zae_limiter.testing.harness import Harness
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import Access, Limit, ValidationError
-from zae_limiter.core.config import CUSTOM, SOURCES, Stored, resolve
+from zae_limiter.core.config import CUSTOM, SOURCES, Config, resolve
 from zae_limiter.core.names import MAX_DEPTH, check_ancestry
 
 LEVELS = st.lists(
     st.builds(
-        Stored,
-        st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
-        st.integers(0, 10**6),
-        st.none() | st.sampled_from(Access),
-        st.none() | st.booleans(),
-        st.integers(0, 10**6),
+        Config,
+        limits=st.none() | st.just(()) | st.tuples(st.just(Limit.per_minute("rpm", 1))),
+        version=st.integers(0, 10**6),
+        access=st.none() | st.sampled_from(Access),
+        cascade=st.none() | st.booleans(),
+        changed_ms=st.integers(0, 10**6),
     ),
     min_size=4,
     max_size=4,
@@ -25,7 +25,7 @@ LEVELS = st.lists(
 
 @given(LEVELS)
 def test_the_most_specific_level_that_says_something_wins(
-    levels: list[Stored],
+    levels: list[Config],
 ) -> None:
     found = resolve(levels)
     speaking = [source for source, level in zip(SOURCES, levels, strict=True) if level.limits]
@@ -38,7 +38,7 @@ def test_the_most_specific_level_that_says_something_wins(
 
 
 @given(LEVELS, st.integers(0, 3), st.integers(1, 100))
-def test_a_change_at_any_level_raises_the_version(levels: list[Stored], place: int, by: int) -> None:
+def test_a_change_at_any_level_raises_the_version(levels: list[Config], place: int, by: int) -> None:
     """Also a change that hides or uncovers another level: versions only rise."""
     before = levels[place]
     for changed in (before.limits, None, (Limit.per_minute("tpm", 5),)):
@@ -47,7 +47,7 @@ def test_a_change_at_any_level_raises_the_version(levels: list[Stored], place: i
 
 
 @given(LEVELS)
-def test_limits_are_in_force_since_the_latest_change_of_those_that_decide(levels: list[Stored]) -> None:
+def test_limits_are_in_force_since_the_latest_change_of_those_that_decide(levels: list[Config]) -> None:
     """The level they come from decides, and the more specific ones, which have none: one may have been deleted."""
     speaking = [place for place, level in enumerate(levels) if level.limits]
     deciding = levels[: speaking[0] + 1] if speaking else levels
@@ -56,7 +56,7 @@ def test_limits_are_in_force_since_the_latest_change_of_those_that_decide(levels
         limit.name: max([last.since.get(limit.name, last.changed_ms), *(level.changed_ms for level in empty)])
         for limit in last.limits or ()
     }
-    defaults = resolve([Stored(), Stored(), *levels[2:]])
+    defaults = resolve([Config(), Config(), *levels[2:]])
     assert resolve(levels[:2], defaults) == resolve(levels)
 
 

@@ -25,7 +25,7 @@ from zae_limiter import (
     ZAELimiterError,
     exceptions,
 )
-from zae_limiter.manifest.problems import Place, Problem
+from zae_limiter.manifest.states import Place, Problem
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,6 @@ def test_the_suite_needs_no_test_library() -> None:
 
 def test_the_suite_works_without_assert_statements() -> None:
     """Under ``python -O`` it fails a broken store all the same."""
-    code = "from zae_limiter.testing.conformance.expect import *; same(1, 1.0, 'they differ in type')"
+    code = "from zae_limiter.testing.conformance.check import *; same(1, 1.0, 'they differ in type')"
     found = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert "AssertionError: they differ in type" in found.stderr

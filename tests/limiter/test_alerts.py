@@ -32,7 +32,8 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
-from zae_limiter.cli.arguments import parse_limit, spell_limit
+from zae_limiter.cli.arguments import parse_limit
+from zae_limiter.cli.spelling import spell_limit
 from zae_limiter.core.alerts import AlertLevels, cross_quota, cross_rate
 from zae_limiter.core.change import Change
 from zae_limiter.records import charging, keys, migration

@@ -149,11 +149,11 @@ async def test_config_that_another_thread_sees_between_two_looks_at_a_lost_race_
     assert await take(other) == 99
     drafted: list[deciding.Freshness] = []
 
-    def draft_outdated(chain: Any, pending: Any, now_ms: int, knowledge: deciding.Freshness) -> Any:
-        drafted.append(knowledge)
+    def draft_outdated(chain: Any, pending: Any, now_ms: int, freshness: deciding.Freshness) -> Any:
+        drafted.append(freshness)
         if drafted[-2:] == [deciding.Freshness.LOST_RACE] * 2:  # the second look, as of now
             raise planning.StalePath
-        return deciding.draft(chain, pending, now_ms, knowledge)
+        return deciding.draft(chain, pending, now_ms, freshness)
 
     monkeypatch.setattr(engine.Engine, "_draft", staticmethod(draft_outdated))
     assert await take(limiter) == 98

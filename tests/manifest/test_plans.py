@@ -27,8 +27,7 @@ from zae_limiter.cli.arguments import parse_limit
 from zae_limiter.core.values import Access
 from zae_limiter.manifest.export import export_data, write_document
 from zae_limiter.manifest.parsing import parse_manifest
-from zae_limiter.manifest.plans import decode_plan, encode_plan
-from zae_limiter.manifest.states import SYSTEM, Manifest, Plan, Subject
+from zae_limiter.manifest.states import SYSTEM, Manifest, Plan, Subject, decode_plan, encode_plan
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import ManualClock
 

@@ -13,7 +13,7 @@ from tests.repository.test_open import Face, face, make_table, name
 from tests.support.aws import engine
 from tests.support.scripted_server import CLOSE, HANG, ScriptedServer, Step, isolate, reply
 from zae_limiter import Limit
-from zae_limiter.stores.dynamodb.identity import CallerIdentity
+from zae_limiter.stores.dynamodb.credentials import CallerIdentity
 from zae_limiter.stores.dynamodb.sockets import AsyncSockets
 from zae_limiter.testing import Harness
 

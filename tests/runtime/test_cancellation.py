@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.deadlines import PATIENCE
 from zae_limiter import BackendCapabilities, Limit, RateLimiter, RateLimitExceeded, Repository, Store
-from zae_limiter.limiter.amounts import OnError
+from zae_limiter.limiter.options import OnError
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.stores.opening import open_store

@@ -150,13 +150,13 @@ def test_a_bucket_under_its_entity_beside_one_of_its_own_partition(
     readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store decides which of them a scan finds first."""
-    partitions = Runner._partitions
+    pages = Runner._pages
 
-    async def entities_first(self: Runner) -> Any:
-        async for found in partitions(self):
-            yield dict(sorted(found.items(), key=lambda each: "/ENTITY#" not in each[0]))
+    async def entities_first(self: Runner, operation: str, asked: dict[str, Any]) -> Any:
+        async for found in pages(self, operation, asked):
+            yield sorted(found, key=lambda old: "/ENTITY#" not in old.key.pk)
 
-    monkeypatch.setattr(Runner, "_partitions", entities_first)
+    monkeypatch.setattr(Runner, "_pages", entities_first)
     with old_table() as table:
         lacking = pool("rpm", 45_000, 0, 60_000, (60_000, 60_000), used=15_000)
         shard = old_tables.sharded_bucket("key", "gpt-4", [lacking._replace(tokens=40_000, amount=60_000 * readable)])

@@ -52,10 +52,7 @@ def has_objects(aws: Aws, bucket: str) -> bool:
 def delete_bucket(aws: Aws, bucket: str, *, bypass_lock: bool = False) -> None:
     """Delete a bucket with everything in it; do nothing if it does not exist.
 
-    Args:
-        aws: The account.
-        bucket: The bucket.
-        bypass_lock: Delete objects that Object Lock keeps in the mode GOVERNANCE.
+    ``bypass_lock`` also deletes objects that Object Lock keeps in the mode GOVERNANCE.
     """
     for left in reversed(range(_DELETIONS)):
         try:
@@ -70,13 +67,7 @@ def delete_bucket(aws: Aws, bucket: str, *, bypass_lock: bool = False) -> None:
 
 
 def empty_bucket(aws: Aws, bucket: str, *, bypass_lock: bool = False) -> None:
-    """Delete every version of every object of a bucket.
-
-    Args:
-        aws: The account.
-        bucket: The bucket.
-        bypass_lock: Delete objects that Object Lock keeps in the mode GOVERNANCE.
-    """
+    """Delete every version of every object of a bucket, as `delete_bucket` does."""
     bypass = {"BypassGovernanceRetention": True} if bypass_lock else {}
     for page in aws.pages("s3", "list_object_versions", Bucket=bucket):
         found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]

@@ -60,12 +60,9 @@ class Replay(NamedTuple):
 def list_letters(
     aws: Aws, name: str, *, on_unreadable: Callable[[str], object] = lambda message_id: None
 ) -> list[DeadLetter]:
-    """Return the batches that the queue names, and leave its messages there.
+    """Return the batches that the queue of a stack names, and leave its messages there.
 
-    Args:
-        aws: The account and region.
-        name: The name of the stack.
-        on_unreadable: Called with the id of each message that Lambda did not write.
+    ``on_unreadable`` is called with the id of each message that Lambda did not write.
     """
     with _hold_messages(aws, _find_queue(aws, name)) as held:
         return list(_parse_letters(held, on_unreadable))
@@ -88,15 +85,10 @@ def replay(
     progress: Callable[[Replay], object] = lambda done: None,
     on_unreadable: Callable[[str], object] = lambda message_id: None,
 ) -> list[Replay]:
-    """Replay every batch of the queue. Return the results; one that fails does not end the others.
+    """Replay every batch of the queue of a stack. Return the results; one that fails does not end the others.
 
-    Args:
-        aws: The account and region.
-        name: The name of the stack.
-        dry_run: Only read the records from the stream.
-        drop_expired: Delete messages whose records the stream no longer has.
-        progress: Called with each result.
-        on_unreadable: Called with the id of each message that Lambda did not write; it stays.
+    ``dry_run`` only reads the records from the stream; ``drop_expired`` deletes messages whose records are gone.
+    ``progress`` is called with each result, ``on_unreadable`` as in `list_letters`.
     """
     url = _find_queue(aws, name)
     done = []
@@ -132,7 +124,9 @@ def _hold_messages(aws: Aws, url: str) -> Iterator[dict[str, dict[str, Any]]]:
         yield held
     finally:
         for message in held.values():
-            _release(aws, url, message["ReceiptHandle"])
+            with suppress(InfrastructureError):  # what fails comes back by itself after a while
+                back = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
+                aws.call("sqs", "change_message_visibility", QueueUrl=url, **back)
 
 
 def _receive(aws: Aws, url: str, held: dict[str, dict[str, Any]]) -> None:
@@ -175,12 +169,6 @@ def _parse_letter(message: dict[str, Any]) -> DeadLetter | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def _release(aws: Aws, url: str, receipt: str) -> None:
-    """Let others receive a message again; what fails comes back by itself after a while."""
-    with suppress(InfrastructureError):
-        aws.call("sqs", "change_message_visibility", QueueUrl=url, ReceiptHandle=receipt, VisibilityTimeout=0)
 
 
 def _replay_one(aws: Aws, name: str, letter: DeadLetter, dry_run: bool) -> Replay:
@@ -249,22 +237,17 @@ def _convert(record: dict[str, Any], stream_arn: str) -> dict[str, Any]:
     return {**record, "eventSourceARN": stream_arn, **({"userIdentity": who} if who else {})}
 
 
-def _split(records: list[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield events that hold the records in their order, none of them too large for one call."""
-    texts: list[str] = []
+def _split(records: list[dict[str, Any]]) -> list[bytes]:
+    """Return events that hold the records in their order, none of them too large for one call."""
+    chunks: list[list[str]] = [[]]
     size = 0
-    for record in records:
-        text = json.dumps(record, default=_spell)
-        if texts and size + len(text) > _MOST_BYTES:
-            yield _join(texts)
-            texts, size = [], 0
-        texts.append(text)
+    for text in (json.dumps(record, default=_spell) for record in records):
+        if chunks[-1] and size + len(text) > _MOST_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(text)
         size += len(text) + 1
-    yield _join(texts)
-
-
-def _join(texts: list[str]) -> bytes:
-    return f'{{"Records":[{",".join(texts)}]}}'.encode()
+    return [f'{{"Records":[{",".join(texts)}]}}'.encode() for texts in chunks]
 
 
 def _spell(value: object) -> object:

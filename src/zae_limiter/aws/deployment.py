@@ -71,13 +71,8 @@ def deploy(
 ) -> Deployment:
     """Create or update the deployment so that it matches ``options``. Return what was changed.
 
-    Args:
-        aws: The account and region.
-        name: The name of the stack and of its table.
-        options: The options of the stack.
-        progress: Called with each event of the stack.
-        wait: If False, only start the stack operation; a later `deploy` uploads the code and protects a new table.
-        adopt: Import an existing table into the stack; if False, an existing table is an error.
+    ``progress`` is called with each event of the stack. Without ``wait`` only the stack operation is started; a later
+    `deploy` uploads the code and protects a new table. ``adopt`` imports an existing table, which else is an error.
     """
     options.check_stack_name(name)
     parameters = template.encode_parameters(name, _keep_iam_names(aws, name, options))
@@ -93,21 +88,15 @@ def deploy(
         import_table(aws, name, wanted, watch)
     if not wait:
         return Deployment(name, aws.region, stack.apply(aws, name, wanted, watch, wait=False), None, {})
-    done = _apply(aws, name, wanted, watch)
+    done = stack.apply(aws, name, wanted, watch)
+    if done == stack.CREATED and wanted.at_creation:  # a new table is protected last
+        stack.apply(aws, name, wanted, watch)
     for bucket in obsolete:
         delete_bucket(aws, bucket)
     uploaded = package.upload(aws, name) if options.enable_aggregator else None
     stamp(aws, name, options)
     found = stack.find_own(aws, name)
     return Deployment(name, aws.region, done, uploaded, {} if found is None else found.outputs)
-
-
-def _apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions) -> str:
-    """Create or update the stack, and wait. A new table is protected last."""
-    done = stack.apply(aws, name, wanted, watch)
-    if done == stack.CREATED and wanted.at_creation:
-        stack.apply(aws, name, wanted, watch)
-    return done
 
 
 def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
@@ -165,9 +154,8 @@ def _check_lock(aws: Aws, name: str, options: StackOptions) -> None:
     """Raise `ValidationError` if Object Lock of an existing archive is to be turned off, which S3 does not do."""
     present = _read_present(aws, name)
     archives = all(each and each.enable_aggregator and each.enable_audit_archival for each in (present, options))
-    if present is None or not archives or present.audit_archive_lock_days is None:
-        return
-    if options.audit_archive_lock_days is None:
+    locked = present is not None and present.audit_archive_lock_days is not None
+    if archives and locked and options.audit_archive_lock_days is None:
         reason = (
             "cannot be turned off, because S3 never takes Object Lock from a bucket; set it to 1, so that new objects "
             "are locked for a day only"
@@ -253,13 +241,7 @@ def _client_options(store: Store, options: StackOptions | None) -> Options:
 
 
 def read_options(aws: Aws, name: str, new: StackOptions | None = None) -> StackOptions:
-    """Return the options of the deployed stack.
-
-    Args:
-        aws: The account and region.
-        name: The name of the stack.
-        new: What to return if there is no stack; the defaults if None.
-    """
+    """Return the options of the deployed stack; if there is none, ``new`` or the defaults."""
     found = stack.find_own(aws, name)
     if found is None or found.is_dead or found.status == stack.IMPORTED:  # an import deploys no options
         return new or StackOptions()
@@ -285,16 +267,9 @@ def delete(
     CloudFormation retains table and archive, so they are deleted first: an interrupted deletion can be repeated while
     the stack is there.
 
-    Args:
-        aws: The account and region.
-        name: The name of the stack.
-        progress: Called with each event of the stack.
-        wait: If False, delete the data and only begin to delete the rest.
-        force: Also delete a protected table, and archived events that are locked in the mode GOVERNANCE.
-
-    Raises:
-        InfrastructureNotFoundError: The stack does not exist.
-        StackOperationError: It is protected.
+    ``progress`` is called with each event of the stack. Without ``wait`` the data are deleted, and the deletion of the
+    rest only begins. ``force`` also deletes a protected table, and archived events that are locked in the mode
+    GOVERNANCE. Raise `InfrastructureNotFoundError` if the stack does not exist, `StackOperationError` if protected.
     """
     found = require_stack(aws, name)
     check_unprotected(aws, found, force=force)
@@ -309,10 +284,8 @@ def delete(
             else:
                 delete_bucket(aws, bucket, bypass_lock=force and read_lock_mode(found) is not None)
         stack.remove(aws, found, watch, wait=wait)
-    if not wait:
-        return kept
-    # a running invocation can recreate the log group after CloudFormation has deleted it
-    aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
+    if wait:  # a running invocation can recreate the log group after CloudFormation has deleted it
+        aws.call_if_allowed("logs", "delete_log_group", logGroupName=log_group(name))
     return kept
 
 
@@ -323,8 +296,6 @@ def read_lock_mode(found: Stack) -> str | None:
 
 
 def _delete_table(aws: Aws, table: str, force: bool) -> None:
-    """Delete a table and wait until it is gone."""
-
     def look() -> bool | None:
         try:
             found = aws.call("dynamodb", "describe_table", TableName=table)["Table"]
@@ -353,10 +324,7 @@ def require_stack(aws: Aws, name: str) -> Stack:
 def check_unprotected(aws: Aws, found: Stack, *, force: bool = False) -> None:
     """Raise `StackOperationError` if the stack, its table or its archive is protected against deletion.
 
-    Args:
-        aws: The account and region.
-        found: The stack.
-        force: Check only what `delete` with ``force`` cannot delete either.
+    With ``force`` only what `delete` cannot delete with it either is checked.
     """
     if found.is_protected:
         raise StackOperationError(

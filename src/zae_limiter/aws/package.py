@@ -79,7 +79,6 @@ def modules() -> list[Module]:
 
 
 def _below(folder: Traversable, parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the names of a package and of every module in it."""
     yield parts
     for each in folder.iterdir():
         if each.is_dir() and each.joinpath("__init__.py").is_file():

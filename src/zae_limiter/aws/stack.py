@@ -366,14 +366,5 @@ def operation_error(name: str, done: str, end: OperationEnd) -> StackOperationEr
 
 
 def _list_fields(events: list[Event]) -> list[dict[str, Any]]:
-    """Return events as CloudFormation lists them."""
-    return [
-        {
-            "EventId": event.id,
-            "LogicalResourceId": event.resource,
-            "ResourceType": event.type,
-            "ResourceStatus": event.status,
-            "ResourceStatusReason": event.reason,
-        }
-        for event in events
-    ]
+    fields = ("EventId", "LogicalResourceId", "ResourceType", "ResourceStatus", "ResourceStatusReason")
+    return [dict(zip(fields, event, strict=False)) for event in events]

@@ -7,7 +7,7 @@ derived from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..core.names import USAGE_WINDOWS
@@ -158,7 +158,7 @@ def check_values(given: Mapping[str, object]) -> None:
         if value is not None and not (isinstance(value, str) and pattern.match(value)):
             raise ValidationError(field, value, f"must be {example}; None for none")
     _check_log_retention(given["log_retention_days"])
-    _check_windows(given["snapshot_windows"])
+    check_words("snapshot_windows", given["snapshot_windows"], USAGE_WINDOWS, "hourly,daily")
     _check_tags(given["tags"])
 
 
@@ -168,16 +168,15 @@ def _check_log_retention(value: object) -> None:
         raise ValidationError("log_retention_days", value, "must be a whole number of days")
     if days not in LOG_RETENTION_DAYS:
         nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
-        raise ValidationError(
-            "log_retention_days", days, f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
-        )
+        reason = f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
+        raise ValidationError("log_retention_days", days, reason)
 
 
-def _check_windows(windows: object) -> None:
-    given = windows.split(",") if isinstance(windows, str) else []
-    if not given or not set(given) <= set(USAGE_WINDOWS) or len(set(given)) < len(given):
-        reason = f'must be some of {", ".join(USAGE_WINDOWS)}, each once: e.g. "hourly,daily"'
-        raise ValidationError("snapshot_windows", windows, reason)
+def check_words(field: str, given: object, known: Collection[str], example: str) -> None:
+    """Raise `ValidationError` unless the text is some of the ``known`` words, each once, separated by commas."""
+    words = given.split(",") if isinstance(given, str) else []
+    if not words or not set(words) <= set(known) or len(set(words)) < len(words):
+        raise ValidationError(field, given, f'must be some of {", ".join(known)}, each once: e.g. "{example}"')
 
 
 def _check_tags(tags: object) -> None:
@@ -190,8 +189,7 @@ def _check_tags(tags: object) -> None:
     for key, value in tags.items():
         for part, text, most in (("key", key, 128), ("value", value, 256)):
             if not isinstance(text, str) or not 1 <= len(text) <= most or not _IN_TAGS.match(text):
-                raise ValidationError(
-                    "tags", text, f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
-                )
+                reason = f"is not a valid tag {part}; use 1 to {most} letters, digits, spaces and '_.:/=+-@'"
+                raise ValidationError("tags", text, reason)
         if key.lower().startswith(("aws:", _OWN_TAGS)):
             raise ValidationError("tags", key, f"must not begin with aws: or {_OWN_TAGS}, which are reserved")

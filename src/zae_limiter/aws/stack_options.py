@@ -9,7 +9,16 @@ from typing import Any
 
 from ..core import names
 from ..core.validation import ValidationError, as_int
-from .stack_fields import BOUNDARY, CODECS, DURATION_THRESHOLD, MS_PER_PERCENT, PARAMETERS, TRUSTED, check_values
+from .stack_fields import (
+    BOUNDARY,
+    CODECS,
+    DURATION_THRESHOLD,
+    MS_PER_PERCENT,
+    PARAMETERS,
+    TRUSTED,
+    check_values,
+    check_words,
+)
 
 FORMATS = {"role_name_format": ("RoleName", 64), "policy_name_format": ("PolicyName", 128)}
 """What the two parameters of a name format begin with, and the longest name that IAM allows."""
@@ -157,40 +166,29 @@ class StackOptions:
         """Raise `ValidationError` if a stack of this name and with these options could not be deployed."""
         names.stack(stack_name)
         if self.enable_aggregator and len(function_name(stack_name)) > _FUNCTION_MAX:
-            most = _FUNCTION_MAX - len(function_name(""))
-            raise ValidationError(
-                "name",
-                stack_name,
-                f"has {len(stack_name)} characters, at most {most} are allowed with an aggregator, whose function is "
-                "named after it; shorten it, or set enable_aggregator=False (--no-aggregator)",
-            )
+            most = f"at most {_FUNCTION_MAX - len(function_name(''))} are allowed with an aggregator, whose function is"
+            fix = "named after it; shorten it, or set enable_aggregator=False (--no-aggregator)"
+            raise ValidationError("name", stack_name, f"has {len(stack_name)} characters, {most} {fix}")
         self._check_lengths(stack_name)
 
     def get_role_name(self, stack_name: str, component: str, region: str | None = None) -> str:
-        """Return the name of a role of a stack.
+        """Return the name of a role of a stack. Its ``region`` is part of it unless `region_in_iam_names` is False.
 
-        Args:
-            stack_name: The name of the stack.
-            component: Which role: ``aggr``, ``app``, ``admin``, ``read`` or ``app-oidc``.
-            region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
+        ``component`` is ``aggr``, ``app``, ``admin``, ``read`` or ``app-oidc``.
         """
         return self._name(self.role_name_format, stack_name, component, region)
 
     def get_policy_name(self, stack_name: str, component: str, region: str | None = None) -> str:
-        """Return the name of a policy of a stack.
+        """Return the name of a policy of a stack, as `get_role_name` does.
 
-        Args:
-            stack_name: The name of the stack.
-            component: Which policy: ``acq``, ``full``, ``read``, ``ns-acq``, ``ns-full`` or ``ns-read``.
-            region: The region of the stack, which is part of the name unless `region_in_iam_names` is False.
+        ``component`` is ``acq``, ``full``, ``read``, ``ns-acq``, ``ns-full`` or ``ns-read``.
         """
         return self._name(self.policy_name_format, stack_name, component, region)
 
     def to_parameters(self, stack_name: str | None = None) -> dict[str, str]:
         """Return the parameters of the template, for other deployment tools. The tags are not among them.
 
-        Args:
-            stack_name: The name of the stack; if given, check that the options can be deployed under it.
+        With ``stack_name`` it is checked that the options can be deployed under it.
         """
         if stack_name is not None:
             self.check_stack_name(stack_name)
@@ -235,48 +233,36 @@ class StackOptions:
             raise ValidationError("region", None, reason)
         for field, value in {"component": component, "region": "none" if region is None else region}.items():
             if not (isinstance(value, str) and _NAME_PART.fullmatch(value)):
-                raise ValidationError(
-                    field, value, "must be lower-case letters, digits and hyphens, e.g. app, eu-west-1"
-                )
+                reason = "must be lower-case letters, digits and hyphens, e.g. app, eu-west-1"
+                raise ValidationError(field, value, reason)
         return _make_name(format, names.stack(stack_name, "stack_name"), component, region)
 
     def _check_code(self) -> None:
-        """Check that a package in S3 is named completely or not at all."""
         needed = {"code_s3_bucket": self.code_s3_bucket, "code_s3_key": self.code_s3_key}
         missing = [field for field, value in needed.items() if value is None]
         if missing and (len(missing) < len(needed) or self.code_s3_version is not None):
-            raise ValidationError(
-                missing[0], None, "code from S3 needs code_s3_bucket and code_s3_key (--code-s3-bucket, --code-s3-key)"
-            )
+            reason = "code from S3 needs code_s3_bucket and code_s3_key (--code-s3-bucket, --code-s3-key)"
+            raise ValidationError(missing[0], None, reason)
 
     def _check_created(self) -> None:
-        """Check that what needs a role of the stack gets one."""
         if self.create_iam:
             return
         if self.create_iam_roles:
             reason = "contradicts create_iam=False (--no-iam); set it to False (--no-iam-roles), or keep IAM"
             raise ValidationError("create_iam_roles", True, reason)
         if self.enable_aggregator and self.aggregator_role_arn is None:
-            raise ValidationError(
-                "aggregator_role_arn",
-                None,
-                "the aggregator needs a role with create_iam=False (--no-iam): set aggregator_role_arn "
-                "(--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)",
-            )
+            fix = "aggregator_role_arn (--aggregator-role-arn), or enable_aggregator=False (--no-aggregator)"
+            reason = f"the aggregator needs a role with create_iam=False (--no-iam): set {fix}"
+            raise ValidationError("aggregator_role_arn", None, reason)
 
     def _check_trust(self) -> None:
-        """Check who may assume the roles."""
         trust, subject = self.app_role_trust, self.oidc_subject
-        words = trust.split(",") if isinstance(trust, str) else []
-        if trust is not None and (not words or not set(words) <= set(TRUSTED) or len(set(words)) < len(words)):
-            reason = f'must be some of {", ".join(TRUSTED)}, each once: e.g. "ecs,lambda"'
-            raise ValidationError("app_role_trust", trust, reason)
+        if trust is not None:
+            check_words("app_role_trust", trust, TRUSTED, "ecs,lambda")
         if (self.oidc_provider_arn is None) != (subject is None):
             missing = "oidc_subject" if subject is None else "oidc_provider_arn"
-            reason = (
-                "is needed with its counterpart: set both oidc_provider_arn (--oidc-provider-arn) and oidc_subject "
-            )
-            raise ValidationError(missing, None, f"{reason}(--oidc-subject), or neither")
+            both = "oidc_provider_arn (--oidc-provider-arn) and oidc_subject (--oidc-subject)"
+            raise ValidationError(missing, None, f"is needed with its counterpart: set both {both}, or neither")
         if (trust or subject or self.require_mfa) and not self.create_iam_roles:
             reason = "must be True (--create-iam-roles) for app_role_trust, oidc_subject and require_mfa"
             raise ValidationError("create_iam_roles", False, f"{reason}; set it, or drop these")
@@ -306,7 +292,6 @@ def _check_format(field: str, format: object) -> None:
 
 
 def _split_format(format: str | None) -> tuple[str, str]:
-    """Return what a name format puts before and after a name."""
     prefix, _, suffix = (format or "{}").partition("{}")
     return prefix, suffix
 

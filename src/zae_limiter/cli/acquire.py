@@ -14,12 +14,11 @@ from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import LevelStatus
 from ..core.values import Access
-from .arguments import amount_option, costs_option, limit_option, spell_policy, spell_rate
+from .arguments import amount_option, costs_option, limit_option
 from .commands import Command, Shell
 from .grid import Cell, Grid
 from .output import print_text
-from .policies import explain_cascade, spell_reset
-from .slots import TakenSlots, describe_slots, show_slots
+from .spelling import TakenSlots, describe_slots, explain_cascade, show_slots, spell_policy, spell_rate, spell_reset
 
 if TYPE_CHECKING:
     from ..sync import SyncLease, SyncRateLimiter

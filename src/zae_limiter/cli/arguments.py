@@ -1,4 +1,4 @@
-"""Limits, amounts and moments as they are written on the command line, and limits as it shows them.
+"""Limits, amounts and moments as they are written on the command line. `spelling` shows them.
 
 NAME:RATE             tpm:100000              100000 a minute
 NAME:RATE/PERIOD      rpm:1000/min            sec, min, hour, day, or a number of them: 10/30s
@@ -23,15 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
 from ..core.limit import Limit, check_alerts, check_floors
-from .grid import Grid
-
-if TYPE_CHECKING:
-    from ..core.calendar import Calendar
+from .spelling import CONCURRENT
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 K = TypeVar("K")
@@ -53,11 +50,8 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600),
     **dict.fromkeys(("d", "day", "days"), 86_400),
 }
-_CONCURRENT = "concurrent"
 _HOLDING = ("ttl", "max_hold")
 """Options of a concurrency limit alone: behind others they would be floors of these names."""
-_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
-_NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 
 
 def parse_limit(text: str) -> Limit:
@@ -67,7 +61,7 @@ def parse_limit(text: str) -> Limit:
     try:
         if not name or not colon or not head:
             raise ValueError("it has no rate")
-        concurrent = head.rpartition("/")[2] == _CONCURRENT
+        concurrent = head.rpartition("/")[2] == CONCURRENT
         given = _parse_options(options, _HOLDING if concurrent else ())
         if "@" in head:
             limit = _parse_quota(name, head, given.window)
@@ -143,7 +137,7 @@ def _parse_quota(name: str, text: str, when: Sequence[str]) -> Limit:
 
 
 def _parse_slots(name: str, text: str, holding: Mapping[str, int]) -> Limit:
-    slots = _parse_whole("number of slots", text.removesuffix(f"/{_CONCURRENT}"))
+    slots = _parse_whole("number of slots", text.removesuffix(f"/{CONCURRENT}"))
     return Limit.concurrent(name, slots, ttl=holding.get("ttl", 60), max_hold=holding.get("max_hold"))
 
 
@@ -217,52 +211,6 @@ def _parse_span(text: str) -> int | None:
     """Return the seconds of ``30s``, ``24h`` or ``day``, or None if it is not a span of time."""
     match = re.fullmatch(r"([0-9]*) ?([a-z]+)", text.lower())
     return None if match is None or match[2] not in _SECONDS else int(match[1] or 1) * _SECONDS[match[2]]
-
-
-def spell_rate(limit: Limit) -> str:
-    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota.
-
-    Of a concurrency limit it is what ``-l`` takes, with its times in seconds: ``10/concurrent,ttl=60``.
-    """
-    if limit.is_concurrency:
-        times = {"ttl": limit.ttl, "max_hold": limit.max_hold}
-        return f"{limit.capacity}/{_CONCURRENT}" + "".join(f",{key}={each}" for key, each in times.items() if each)
-    if limit.calendar is not None:
-        return f"{limit.refill_amount:,}/{_spell_window(limit.calendar)}"
-    seconds = limit.refill_period_seconds
-    size = max(size for size in _NAMES if seconds % size == 0)
-    count = "" if seconds == size else f"{seconds // size} "
-    return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
-
-
-def _spell_window(calendar: Calendar) -> str:
-    """Return the windows of a quota as ``-l`` takes them, lengths in their largest unit: ``5h@first-use``."""
-    if not calendar.period_ms:
-        return calendar.text
-    size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
-    return f"{calendar.period_ms // size}{unit}@{calendar.text.partition('@')[2]}"
-
-
-def spell_policy(limit: Limit) -> list[str]:
-    """Return what a limit is besides its rate and its capacity."""
-    floors = [f"{priority} leaves {100 * part:.4g}%" for priority, part in limit.floors]
-    alerts = [f"alert at {', '.join(f'{100 * part:.4g}%' for part in limit.alerts)}"] if limit.alerts else []
-    return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
-
-
-def spell_limit(limit: Limit) -> str:
-    """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
-    word = "burst" if limit.calendar is None else "rollover"
-    extra = limit.capacity if limit.calendar is None else limit.rollover
-    notes = [f"{word} {extra:,}"] if limit.capacity != limit.refill_amount else []
-    notes += spell_policy(limit)
-    return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
-
-
-def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:
-    """Return limits as a table."""
-    rows = [(limit.name, spell_rate(limit), limit.capacity, ", ".join(spell_policy(limit))) for limit in limits]
-    return Grid(("limit", "rate", "burst", "policy"), rows, empty).without_empty("policy")
 
 
 def limit_option(*, required: bool = False) -> Decorator:

@@ -9,10 +9,11 @@ import click
 
 from ..core.limit import Limit
 from ..core.values import AuditEvent
-from .arguments import number_option, spell_limit
+from .arguments import number_option
 from .commands import Group, Shell
 from .grid import Grid
 from .output import to_jsonable
+from .spelling import spell_limit
 
 
 @click.group(cls=Group)

@@ -11,8 +11,7 @@ from .commands import Group, Shell
 from .deploy import connect
 from .errors import REFUSED
 from .grid import Cell, Grid
-from .output import note, spell_count
-from .progress import show_events
+from .output import note, show_events, spell_count
 
 if TYPE_CHECKING:
     from ..aws.dead_letters import DeadLetter, Replay

@@ -8,10 +8,10 @@ import click
 
 from ..core.limit import Limit
 from ..core.values import OnUnavailable
-from .arguments import limit_option, limits_grid, spell_limit
+from .arguments import limit_option
 from .commands import Group, Shell, confirmed, principal_option
 from .grid import Cell, Grid
-from .policies import read_policies, spell_policies
+from .spelling import limits_grid, read_policies, spell_limit, spell_policies
 from .switches import add_switches
 
 

@@ -16,8 +16,7 @@ from ..core.errors import ValidationError
 from .arguments import combine, pairs_option
 from .commands import Command, Shell, yes_option
 from .grid import Cell, Grid, facts
-from .output import note
-from .progress import show_events
+from .output import note, show_events
 
 if TYPE_CHECKING:
     from ..aws.calls import Aws

@@ -17,19 +17,24 @@ from .arguments import (
     amount_option,
     combine,
     limit_option,
-    limits_grid,
     moment_option,
     number_option,
     pairs_option,
     parse_expiry,
-    spell_limit,
-    spell_rate,
 )
 from .commands import Group, Shell, confirmed, principal_option
 from .grid import Grid, facts
 from .output import note, to_jsonable
-from .policies import find_unknown, read_policies, spell_policies
-from .slots import TakenSlots, show_slots
+from .spelling import (
+    TakenSlots,
+    find_unknown,
+    limits_grid,
+    read_policies,
+    show_slots,
+    spell_limit,
+    spell_policies,
+    spell_rate,
+)
 from .switches import add_switches
 
 if TYPE_CHECKING:

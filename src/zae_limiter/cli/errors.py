@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..core import errors as library
-from ..manifest.problems import ManifestError, PlanOutdatedError
+from ..manifest.states import ManifestError, PlanOutdatedError
 from ..records.keys import BUCKETS
 from .grid import printable
 from .output import OutputError, drop_double_stop, print_json, style

@@ -14,7 +14,7 @@ from .arguments import number_option
 from .commands import Group, Shell
 from .errors import CODES
 from .grid import facts, printable, yes_or_no
-from .progress import show_events
+from .output import show_events
 
 if TYPE_CHECKING:
     from ..aws.events import Event

@@ -9,8 +9,7 @@ import click
 from ..core.values import Namespace
 from .commands import Group, Shell, confirmed, principal_option
 from .grid import Cell, Grid, facts
-from .output import spell_count
-from .progress import show_count
+from .output import show_count, spell_count
 
 _STYLES = {"active": "green", "deleted": "yellow", "purging": "red"}
 

@@ -1,4 +1,7 @@
-"""Print tables for people and JSON for programs, on a checked stdout. Rich is loaded only to print a table."""
+"""Print tables for people and JSON for programs, on a checked stdout, and progress on stderr.
+
+Rich is loaded only to print a table, or to ask whether stderr is a terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 10_000
 """Where nobody looks at columns, no line is broken."""
+
+_LINE_EVERY = 1000
+"""How far a count grows from one line of a log to the next."""
 
 _LEAST_WIDTH = 24
 """A terminal that is narrower breaks the lines itself."""
@@ -128,6 +134,41 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.translate(_ASCII)
     return text
+
+
+def write_line(text: str) -> None:
+    """Write a line for whoever follows the work. It goes on if nobody does any more."""
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+@contextmanager
+def show_events(doing: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows events."""
+    if quiet:
+        yield lambda event: None
+        return
+    screen = open_console(err=True)
+    if not screen.is_terminal:
+        write_line(f"{doing} ...")
+        yield lambda event: write_line(printable(event))
+        return
+    with screen.status(f"{doing} ...") as status:
+        yield lambda event: status.update(f"{doing} ... {printable(event)}")
+
+
+@contextmanager
+def show_count(doing: str, things: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows a growing count."""
+    in_place = not quiet and open_console(err=True).is_terminal
+    with show_events(doing, quiet=not in_place) as tell:
+
+        def show(done: int) -> None:
+            tell(f"{done:,} {things}")
+            if not quiet and not in_place and done % _LINE_EVERY == 0:
+                write_line(f"{doing} ... {done:,} {things}")
+
+        yield show
 
 
 class OutputError(click.ClickException):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .commands import Shell, principal_option
-from .policies import find_unknown
+from .spelling import find_unknown
 
 if TYPE_CHECKING:
     from .arguments import Decorator

@@ -18,7 +18,7 @@ from .charts import load_plotext, print_charts, spell_window
 from .commands import Group, Shell
 from .grid import Cell, Grid
 from .output import note
-from .policies import spell_reset
+from .spelling import spell_reset
 
 if TYPE_CHECKING:
     from ..sync import SyncRepository

@@ -15,6 +15,7 @@ A day that a zone has skipped as a whole (Samoa had no 30 December 2011) is a wi
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -248,12 +249,18 @@ def _find_instant(local: datetime) -> int:
     first, second = (round(local.replace(fold=fold).timestamp() * 1000) for fold in (0, 1))
     if first <= second:
         return first
-    early, late, offset = second, first, local.utcoffset()
-    while early < late:
-        middle = (early + late) // 2
-        before = datetime.fromtimestamp(middle / 1000, local.tzinfo).utcoffset() == offset
-        early, late = (middle + 1, late) if before else (early, middle)
-    return early
+    assert local.tzinfo is not None  # of the calendar
+    return find_clock_change(second, first, local.tzinfo)
+
+
+def find_clock_change(early_ms: int, late_ms: int, zone: tzinfo) -> int:
+    """Return the first instant between two at which the clocks show another offset than at the first; else the last."""
+
+    def offset(instant_ms: int) -> timedelta | None:
+        return datetime.fromtimestamp(instant_ms / 1000, zone).utcoffset()
+
+    before = offset(early_ms)
+    return early_ms + bisect_left(range(early_ms, late_ms), True, key=lambda instant_ms: offset(instant_ms) != before)
 
 
 def _first_day(calendar: Calendar, index: int) -> date:

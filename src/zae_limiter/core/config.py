@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from .limit import Limit
-from .values import Access
+from .values import Access, OnUnavailable
 
 SOURCES = ("entity", "entity_default", "resource", "system")
 """Names of the levels, most specific first."""
@@ -16,19 +17,41 @@ CUSTOM = frozenset(("entity", "entity_default"))
 """The levels that belong to one entity: buckets under them never expire."""
 
 
-class Stored(NamedTuple):
+class Config(NamedTuple):
     """What the config of one level says: limits, its version, a switch, whether the parent is charged; each if set.
 
     ``changed_ms`` is the instant at which its limits last changed, 0 if it never had any. ``since`` has an earlier one
-    for each limit that was not changed then.
+    for each limit that kept its rate and capacity then.
     """
 
     limits: tuple[Limit, ...] | None = None
+    on_unavailable: OnUnavailable | None = None
     version: int = 0
     access: Access | None = None
     cascade: bool | None = None
     changed_ms: int = 0
     since: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
+
+    def replaced_by(self, new: Config, now_ms: int) -> Config:
+        """Return the config that follows this one, with the instant of the change if its limits are others.
+
+        A limit that keeps its rate and capacity keeps its own instant, whatever is changed besides.
+        """
+        if {*(self.limits or ())} == {*(new.limits or ())}:
+            return new._replace(changed_ms=self.changed_ms, since=self.since)
+        kept = {_pace(limit) for limit in self.limits or ()} & {_pace(limit) for limit in new.limits or ()}
+        since = {limit.name: self.since.get(limit.name, self.changed_ms) for limit in kept}
+        return new._replace(changed_ms=now_ms, since=since)
+
+
+def _pace(limit: Limit) -> Limit:
+    """Return what of a limit decides how many tokens it makes."""
+    return replace(limit, soft=False, floors=(), alerts=())
 
 
 class Resolved(NamedTuple):
@@ -50,7 +73,7 @@ class Resolved(NamedTuple):
 _NOTHING = Resolved()
 
 
-def resolve(levels: Sequence[Stored], defaults: Resolved = _NOTHING, version: int = 0) -> Resolved:
+def resolve(levels: Sequence[Config], defaults: Resolved = _NOTHING, version: int = 0) -> Resolved:
     """Return the limits and the policies in force, given the first levels in the order of `SOURCES`.
 
     Where they have none, it is that of ``defaults``. All versions are added, that of the entity too (``version``): each

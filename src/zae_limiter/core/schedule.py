@@ -14,7 +14,7 @@ from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from .calendar import Calendar, find_zone
+from .calendar import Calendar, find_clock_change, find_zone
 from .cron import Cron, parse_cron
 from .validation import ValidationError
 
@@ -199,14 +199,7 @@ def _find_borders(entry: ScheduleEntry, day: date) -> tuple[int, ...]:
         for fold in (0, 1)
     ]
     instants = {round(local.timestamp() * 1000) for local in shown}
-    early, late = min(instants), max(instants)
-    offset = datetime.fromtimestamp(early / 1000, zone).utcoffset()
-    if datetime.fromtimestamp(late / 1000, zone).utcoffset() != offset:  # the clocks are changed on this day
-        while late - early > 1:
-            middle = (early + late) // 2
-            same = datetime.fromtimestamp(middle / 1000, zone).utcoffset() == offset
-            early, late = (middle, late) if same else (early, middle)
-        instants.add(late)
+    instants.add(find_clock_change(min(instants), max(instants), zone))
     return tuple(sorted(instants))
 
 

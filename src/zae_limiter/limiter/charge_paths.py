@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from ..core import names
-from ..core.errors import ValidationError
+from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.names import MAX_DEPTH
 from ..core.production import FOR_EVER
 from ..core.values import OnUnavailable
@@ -23,10 +24,11 @@ from ..runtime.deadline import Deadline
 from ..runtime.single_flight import SingleFlight
 from ..stores.bounded import BoundedMap
 from . import shards
-from .amounts import check_request
-from .charge_path import BucketShard, BucketShards, ChargePath, Override
+from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
+from .deciding import CommitPlan
 from .limits_in_force import LimitsInForce, check_priority
+from .options import Override, check_request
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -214,6 +216,23 @@ class ChargePaths:
         """Return the chain with every shard of every bucket as it is now."""
         levels = [await shards.read_all_shards(self._backend, level, deadline) for level in chain.levels]
         return self._change(chain, levels)
+
+    async def spread_load(self, chain: ChargePath, done: CommitPlan, now_ms: int, deadline: Deadline) -> ChargePath:
+        """Split shards of a chain that are written too often, and return it with the primary shards for the next time.
+
+        ``done`` is what was just committed.
+        """
+        cost = done.charges[0].cost if done.charges else done.cost
+        with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
+            await shards.split_busy_shards(self._backend, chain, cost, now_ms, deadline)
+        if not chain.sharded:
+            return chain
+        homes = [part.shard for part in done.parts]
+        if not done.uses_other_shards:
+            with contextlib.suppress(RateLimiterUnavailable):
+                chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
+            homes = [shards.choose_home(level, now_ms) for level in chain.levels]
+        return self.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
 
     def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
         """Return the chain with other primary shards, where there were tokens when the old ones had none."""

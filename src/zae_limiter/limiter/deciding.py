@@ -91,7 +91,7 @@ UNKNOWN = Lack()
 
 
 def draft(
-    chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Freshness
+    chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
 ) -> CommitPlan | Lack:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
 
@@ -131,7 +131,7 @@ def draft(
         uses_other_shards = uses_other_shards or (image is not None and CREDITS in image)
     if len(parts) == len(chain.primary_shards):
         return CommitPlan(charges, cost, parts, uses_other_shards)
-    if chain.sharded and _may_use_other_shards(chain, now_ms, knowledge):
+    if chain.sharded and _may_use_other_shards(chain, now_ms, freshness):
         return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
     return Lack(lack) if len(pending) == 1 and not chain.sharded else UNKNOWN
 
@@ -155,11 +155,11 @@ def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]
     return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
-def _may_use_other_shards(chain: ChargePath, now_ms: int, knowledge: Freshness) -> bool:
+def _may_use_other_shards(chain: ChargePath, now_ms: int, freshness: Freshness) -> bool:
     """Return whether the other shards were seen recently enough to take from them."""
-    if knowledge is Freshness.REMEMBERED:
+    if freshness is Freshness.REMEMBERED:
         return all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
-    return knowledge is Freshness.SHOWN
+    return freshness is Freshness.SHOWN
 
 
 def _draft_across_shards(chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int) -> CommitPlan | None:

@@ -8,7 +8,7 @@ given because the numbers say so: by images that the store has just shown, or by
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ..core.change import Change
@@ -16,7 +16,6 @@ from ..core.decide import refusal
 from ..core.errors import (
     CapacityExceeded,
     RateLimiterUnavailable,
-    RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
@@ -28,7 +27,6 @@ from ..repository.backend import MAX_COMMIT, Backend
 from ..runtime.blocking import BlockingRuntime
 from ..runtime.deadline import Deadline
 from ..runtime.retries import count_loss
-from .amounts import check_known
 from .charge_path import ChargePath
 from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
@@ -36,10 +34,9 @@ from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transacti
 from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
-from .options import AcquireOptions
+from .options import AcquireOptions, check_known
 from .planning import ShardCharge, StalePath
 from .settling import SettlementPart, Settling, settlement_parts
-from .shards import choose_home, is_time_to_look, split_busy_shards
 from .waiting import Lines
 
 Charges: TypeAlias = list[PendingCharge[Grant]]
@@ -48,11 +45,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound="Engine")
 
 _BACK_OFF_MS, _LONGEST_BACK_OFF_MS = 10, 320
-"""How long it is waited at most after a lost race for a slot, but for the first: that may be due to an old image."""
-
-
-_AT_ONCE = 16
-"""How many writes in the background are done side by side."""
+"""Longest back-off after losing a race for a slot, from the second loss on, and the most that it grows to."""
 
 
 class Engine:
@@ -84,28 +77,15 @@ class Engine:
         self._runs_through = self.never_suspends or blocks
         """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
-        self._splits = able.partition_writes > 0
-        self._atomic = able.free_atomic_commit
+        self._splits, self._atomic = able.partition_writes > 0, able.free_atomic_commit
         self._merges = merges
 
     def over(self, backend: Backend, kind: type[E]) -> E:
         """Return an engine of a kind over another backend; it is like this one otherwise."""
         return kind(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
 
-    def begin(self) -> Deadline:
-        """Return the deadline of work that nobody waits for, which begins now."""
-        return self._backend.deadline()
-
-    async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """Run several, some of them side by side where calls take time."""
-        at_once = 1 if self.never_suspends else _AT_ONCE
-        for first in range(0, len(works), at_once):
-            for outcome in await self._runtime.run_together([work() for work in works[first : first + at_once]]):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-
     async def pause(self, seconds: float) -> None:
-        """Wait, while everybody else goes on."""
+        """Wait for some time."""
         await self._runtime.new_signal().wait(seconds)
 
     async def take(
@@ -217,10 +197,9 @@ class Engine:
         if chain.sharded:
             return await self._chains.read_all_shards(chain, deadline)
         keys = list(dict.fromkeys([level.key for level, _ in chain.shards() if level.key not in marked]))
-        if not keys:
-            return chain
-        images = await self._store.read(keys, timeout=deadline.left())
-        chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
+        if keys:
+            images = await self._store.read(keys, timeout=deadline.left())
+            chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
         return chain
 
     # Merging: one write in flight per chain; the others queue and go out together.
@@ -253,7 +232,7 @@ class Engine:
             await self.charge(chain, batch, now_ms, leader.deadline)
             with coalescer.lock:
                 is_alone = len(batch) == 1 and leader.signal is None and not (coalescer.waiting or leader.abandoned)
-                if is_alone and leader.grant is not None:  # as nearly always: no other caller waits for the outcome
+                if is_alone and leader.grant is not None:  # as nearly always
                     leader.decided = True
                     coalescer.end()
         except Exception as error:
@@ -285,22 +264,22 @@ class Engine:
         for level, seen in chain.primary_shards:  # as `ChargePath.instant`
             if seen.seen_ms > now_ms and seen.image is not None and not level.slot_limits:
                 now_ms = seen.seen_ms
-        knowledge, lost = Freshness.REMEMBERED, 0
+        freshness, lost = Freshness.REMEMBERED, 0
         while pending:
             try:
-                chosen = self._draft(chain, pending, now_ms, knowledge)
-                if isinstance(chosen, CommitPlan) and knowledge is Freshness.LOST_RACE:
+                chosen = self._draft(chain, pending, now_ms, freshness)
+                if isinstance(chosen, CommitPlan) and freshness is Freshness.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
-                    chosen = self._draft(chain, pending, now_ms, knowledge)
+                    chosen = self._draft(chain, pending, now_ms, freshness)
             except StalePath:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
-                now_ms, knowledge = chain.instant(self._clock.now_ms()), Freshness.REMEMBERED
+                now_ms, freshness = chain.instant(self._clock.now_ms()), Freshness.REMEMBERED
                 continue
             if not isinstance(chosen, CommitPlan):
-                if await self.refuse(chain, pending, chosen, now_ms, knowledge, deadline):
+                if await self.refuse(chain, pending, chosen, now_ms, freshness, deadline):
                     return
-                lost = count_loss(lost, chain.primary_shards[0].level.key.pk) if knowledge is Freshness.SHOWN else lost
-                chain, knowledge = await self.look(chain, deadline), Freshness.SHOWN
+                lost = count_loss(lost, chain.primary_shards[0].level.key.pk) if freshness is Freshness.SHOWN else lost
+                chain, freshness = await self.look(chain, deadline), Freshness.SHOWN
                 now_ms = min(now_ms, chain.instant(self._clock.now_ms()))  # the clock may have been set back
                 continue
             outcome: Committed | Conflict = Committed(())
@@ -313,24 +292,14 @@ class Engine:
             elif chosen.parts:
                 outcome = await self._commit_apart(chain, chosen, now_ms, deadline, lost)
             if isinstance(outcome, Conflict):
-                lost, knowledge = count_loss(lost, chain.primary_shards[0].level.key.pk), Freshness.LOST_RACE
+                lost, freshness = count_loss(lost, chain.primary_shards[0].level.key.pk), Freshness.LOST_RACE
                 await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
             for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
-            chain = await self._spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
+            chain = await self._chains.spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
-            lost, knowledge = 0, Freshness.REMEMBERED if chain.sharded else Freshness.SHOWN
-
-    async def _back_off(self, lost: int, deadline: Deadline) -> None:
-        """Wait for a moment by chance, longer with every race that was lost.
-
-        Of few free slots each can have one winner: those who lost would only meet at the next one.
-        """
-        from random import random  # on first use: it brings a lot along
-
-        most_ms = min(_BACK_OFF_MS << (lost - 1), _LONGEST_BACK_OFF_MS)
-        await self.pause(min(random() * most_ms / MILLI, deadline.left()))
+            lost, freshness = 0, Freshness.REMEMBERED if chain.sharded else Freshness.SHOWN
 
     async def _commit_apart(
         self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline, lost: int
@@ -377,7 +346,7 @@ class Engine:
     ) -> None:
         """Keep the images of a lost race, and which limits others are writing at this moment. Back off from slots.
 
-        Whoever did not know the bucket has lost to nobody: it may have been there for long.
+        A write that did not know the bucket has lost to nobody: it may have been there for long.
         """
         chain.show(conflict.images, self._clock.now_ms())
         for part in chosen.parts:
@@ -387,8 +356,11 @@ class Engine:
                 seen.mark_contended(charging.contended_limits(level, seen.image, names, now_ms))
                 if part.slots:
                     seen.raced_ms = now_ms
-        if chain.slot_names and lost > 1:
-            await self._back_off(lost, deadline)
+        if chain.slot_names and lost > 1:  # few can win: those who lost would only meet at the next free slot
+            from random import random  # on first use: it brings a lot along
+
+            most_ms = min(_BACK_OFF_MS << (lost - 1), _LONGEST_BACK_OFF_MS)
+            await self.pause(min(random() * most_ms / MILLI, deadline.left()))
 
     async def _follow(
         self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
@@ -420,33 +392,29 @@ class Engine:
         pending: list[PendingCharge[Grant]],
         lack: Lack,
         now_ms: int,
-        knowledge: Freshness,
+        freshness: Freshness,
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
         told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back
-        final = knowledge.is_final(chain)
-        known = lack.refuse(chain, pending[0].cost, now_ms) if final and told_ms == now_ms else None
-        found: list[RateLimitExceeded | None] = [known]
-        if final and known is None:
-            instants = [chain.instant_for(charge.cost, told_ms) if told_ms < now_ms else now_ms for charge in pending]
-            pairs = zip(pending, instants, strict=True)
-            found = [refusal(chain.readings_for(charge.cost, as_of), charge.cost, as_of) for charge, as_of in pairs]
-        elif not final:
-            found = [known_refusal(chain, charge.cost, told_ms, self._refusal_ttl_ms) for charge in pending]
-        errors = [error for error in found if error is not None]
-        if len(errors) < len(pending):  # also where another thread has meanwhile seen the bucket with more in it
-            return False
+        is_final, errors = freshness.is_final(chain), []
+        for cost in [charge.cost for charge in pending]:
+            error = lack.refuse(chain, cost, now_ms) if is_final and told_ms == now_ms else None
+            if error is None:
+                if is_final:
+                    as_of = chain.instant_for(cost, told_ms) if told_ms < now_ms else now_ms
+                    error = refusal(chain.readings_for(cost, as_of), cost, as_of)
+                else:
+                    error = known_refusal(chain, cost, told_ms, self._refusal_ttl_ms)
+                if error is None:  # also where another thread has meanwhile seen the bucket with more in it
+                    return False
+                remember_refusal(chain, error, cost, now_ms)
+            errors.append(error)
         for charge, error in zip(pending, errors, strict=True):
-            if known is None:
-                remember_refusal(chain, error, charge.cost, now_ms)
             charge.error = error
-        if (
-            chain.given is None
-            or chain.given.limits is None
-            or not all(isinstance(error, CapacityExceeded) for error in errors)
-        ):
-            # Limits that were given with what can never fit leave no trace: there is no moment to count from.
+        is_given = chain.given is not None and chain.given.limits is not None
+        # Limits that were given with what can never fit leave no trace: there is no moment to count from.
+        if not (is_given and all(isinstance(error, CapacityExceeded) for error in errors)):
             with contextlib.suppress(RateLimiterUnavailable):  # the refusal stands without it
                 await self.store_limits(chain, now_ms, deadline)
         return True
@@ -463,18 +431,3 @@ class Engine:
             outcome = await self._backend.commit_changes([moved], deadline)
             shown = {level.key: outcome.images[0]} if isinstance(outcome, Committed) else outcome.images
             chain.show(shown, now_ms)
-
-    async def _spread_load(self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline) -> ChargePath:
-        """Split the shards that are written too often, and choose the primary_shards for the next time."""
-        with contextlib.suppress(RateLimiterUnavailable):  # the grant stands without it
-            cost = chosen.charges[0].cost if chosen.charges else chosen.cost
-            await split_busy_shards(self._backend, chain, cost, now_ms, deadline)
-        if not chain.sharded:
-            return chain
-        if chosen.uses_other_shards:
-            primary_shards = [part.shard for part in chosen.parts]
-        else:
-            with contextlib.suppress(RateLimiterUnavailable):
-                chain = await self.look(chain, deadline) if is_time_to_look(chain, now_ms) else chain
-            primary_shards = [choose_home(level, now_ms) for level in chain.levels]
-        return self._chains.change_homes(chain, primary_shards) if len(primary_shards) == len(chain.levels) else chain

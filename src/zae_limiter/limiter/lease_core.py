@@ -21,11 +21,10 @@ from ..core.limit import MAX_AMOUNT
 from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, log_event
-from .amounts import check_amounts, check_known, in_tokens, qualify
 from .charger import Corrections
 from .grant import NOTHING, Grant, add_share, apportion
 from .lease_view import LeaseView
-from .options import AcquireRequest
+from .options import AcquireRequest, check_amounts, check_known, in_tokens, qualify
 from .planning import add_up
 
 LOST = "The lease has lost its slot: it was not renewed in time, or somebody has taken it away."
@@ -55,13 +54,17 @@ class LeaseCore(LeaseView):
         others = [(part._resource, part._cost) for part in self._others]
         return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
 
-    def _find_part(self, resource: str) -> Self:
-        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
+    def resource(self, name: str) -> Self:
+        """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.
+
+        It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
+        is not one of `resources`.
+        """
         for part in self._parts:
-            if part._resource == resource:
+            if part._resource == name:
                 return part
         known = ", ".join(self.resources)
-        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")
+        raise ValidationError("resource", name, f"is not a resource of this lease; there are {known}")
 
     # Entering.
 

@@ -9,10 +9,9 @@ from ..core.limit import Limit
 from ..core.production import MILLI
 from ..core.values import LimitStatus
 from ..records.level import BucketLimits
-from .amounts import in_tokens
 from .charger import LeasePort
 from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
-from .options import AcquireOptions, AcquireRequest
+from .options import AcquireOptions, AcquireRequest, in_tokens
 from .planning import add_up
 from .slot_leases import SlotHolder
 

@@ -13,7 +13,8 @@ from ..records.level import BucketLimits, slot_limits_for, token_limits_for
 from ..repository.backend import Backend
 from ..repository.resolving import Policy
 from ..stores.bounded import BoundedMap
-from .charge_path import BucketShards, Override
+from .charge_path import BucketShards
+from .options import Override
 
 _NO_OVERRIDE = Override()
 

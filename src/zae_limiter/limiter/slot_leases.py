@@ -68,11 +68,6 @@ class SlotHolder:
         self._told = False
 
     @property
-    def is_forsaken(self) -> bool:
-        """Whether the lease cannot be ended any more: its event loop was closed."""
-        return self.caller.is_gone
-
-    @property
     def holds(self) -> bool:
         """Whether a slot is held that was neither freed nor lost."""
         return any(not slot.ended for slot in self.slots)
@@ -84,10 +79,7 @@ class SlotHolder:
         return any(slot.lost or (not slot.ended and slot.until_ms <= now_ms) for slot in self.slots)
 
     def tell_lost(self, call_back: Callable[[str, Callable[[], object]], None]) -> None:
-        """Do what ``on_lost`` asks for; once, however many slots are lost. From any thread.
-
-        ``call_back`` calls a function of the user.
-        """
+        """Do what ``on_lost`` asks for, by ``call_back`` if it is a function of the user: once, from any thread."""
         on_lost, lease, told = self.request.options.on_lost, self._lease(), self._told
         self._told = True
         if told or lease is None:
@@ -108,7 +100,6 @@ class HeldRecord:
 
     @property
     def shortest_ttl_ms(self) -> int:
-        """The shortest time to live among the slots."""
         return min([slot.ttl_ms for slot in tuple(self.slots)], default=MILLI)
 
     def callers(self) -> dict[object, Caller]:
@@ -188,9 +179,8 @@ class SlotLeases:
                     self._forget_empty(record)
 
     def _forget_empty(self, record: HeldRecord) -> None:
-        """Forget a record in which nothing is held any more; another one may have come in its place since."""
         key = record.shard.level.key
-        if not record.slots and self._records.get(key) is record:
+        if not record.slots and self._records.get(key) is record:  # else another one has come in its place
             del self._records[key]
 
     def close(self) -> None:
@@ -220,8 +210,6 @@ class SlotLeases:
         for slot in self._places:
             slot.ended = True
         self._records, self._places = {}, {}
-
-    # Renewing.
 
     def _renew_in_thread(self, scope: object = None) -> float | None:
         """Renew what is due of the leases of an event loop, or of all, in a thread of the housekeeper's.
@@ -334,7 +322,6 @@ class SlotLeases:
             record.shard.show(image, now_ms, change.write if is_ours_alone else None)
 
     async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
-        """Read a record."""
         (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
         record.shard.show(image, self._backend.clock.now_ms())
         return image
@@ -367,7 +354,7 @@ class SlotLeases:
         now_ms = self._backend.clock.now_ms()
         for record in records:
             held = [(slot, ref()) for slot, ref in tuple(record.slots.items())]
-            self.let_go([slot for slot, holder in held if slot.ended or holder is None or holder.is_forsaken])
+            self.let_go([slot for slot, holder in held if slot.ended or holder is None or holder.caller.is_gone])
             self._lose(record, [slot for slot, _ in held if slot.until_ms <= now_ms])
 
     def _lose(self, record: HeldRecord, slots: Sequence[TakenSlot]) -> None:

@@ -1,18 +1,16 @@
-"""Compare what a file states with what is stored."""
+"""Compare what a file states with what is stored, and find what it states without effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..core.config import share_no_name
 from ..core.limit import Limit
-from ..core.names import check_ancestry
+from ..core.names import DEFAULT_RESOURCE, check_ancestry
 from ..core.validation import ValidationError
-from ..records.config import Config
-from .problems import ManifestError, Problem
-from .states import LABELS, Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
-
-_NOTHING = Config()
+from ..core.values import Entity
+from .states import LABELS, SYSTEM, Change, Manifest, ManifestError, Plan, Problem, Stored, Subject
 
 
 def diff(manifest: Manifest, stored: Stored, *, prune: bool = False, file: str = "limits") -> Plan:
@@ -30,7 +28,7 @@ def diff(manifest: Manifest, stored: Stored, *, prune: bool = False, file: str =
                 levels[subject] = {"limits": (), **levels.get(subject, {})}
     changes = [*_compare_entities(manifest, stored)]
     for subject in sorted(levels, key=_order):
-        changes += _compare_level(subject, stored.levels.get(subject, _NOTHING), levels[subject])
+        changes += _compare_level(subject, stored, levels[subject])
     return Plan(tuple(changes))
 
 
@@ -43,11 +41,11 @@ def _order(subject: Subject) -> tuple[str, str]:
     return subject.entity_id or "", subject.resource or ""
 
 
-def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) -> Iterator[Change]:
+def _compare_level(subject: Subject, stored: Stored, stated: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the change of the limits, with the policy stored beside them, of the switch and of the cascade policy."""
     for part in (("limits", "on_unavailable"), ("access",), ("cascade",)):
         after = {field: stated[field] for field in part if field in stated}
-        before = config_fields(config, after)
+        before = stored.read(subject, after)
         if before != after:
             yield Change(subject, before, after)
 
@@ -55,10 +53,10 @@ def _compare_level(subject: Subject, config: Config, stated: Mapping[str, Any]) 
 def _compare_entities(manifest: Manifest, stored: Stored) -> Iterator[Change]:
     """Yield the changes of entities, parents first: whoever is moved or created finds those above in place."""
     for entity_id in sorted(manifest.entities, key=lambda each: (len(_list_ancestors(each, manifest, stored)), each)):
-        stated = manifest.entities[entity_id]
-        before = entity_fields(stored.entities.get(entity_id), stated)
+        subject, stated = Subject(entity_id), manifest.entities[entity_id]
+        before = stored.read(subject, stated)
         if before is None or before != stated:
-            yield Change(Subject(entity_id), before, stated)
+            yield Change(subject, before, stated)
 
 
 def _check_parents(manifest: Manifest, stored: Stored, file: str) -> None:
@@ -113,10 +111,72 @@ def _describe(value: object) -> str:
 
 
 def _describe_limit(limit: Limit) -> str:
-    """Return a limit as a file writes it, in one line."""
     from .limits import write_limit
 
     written = write_limit(limit)
     if isinstance(written, str):
         return f"{limit.name} {written}"
     return f"{limit.name} {{{', '.join(f'{field}: {value}' for field, value in written.items())}}}"
+
+
+class Pair(NamedTuple):
+    """An entity and its parent, to be compared on one resource."""
+
+    child: str
+    parent: str
+    resource: str
+
+    def subjects(self, entity_id: str) -> list[Subject]:
+        """Return the levels that may have limits for one of the two, the one that decides first."""
+        shared = [SYSTEM] if self.resource == DEFAULT_RESOURCE else [Subject(None, self.resource), SYSTEM]
+        own = [Subject(entity_id, each) for each in dict.fromkeys((self.resource, DEFAULT_RESOURCE))]
+        return [*own, *shared]
+
+
+def list_pairs(manifest: Manifest, entities: Mapping[str, Entity]) -> Iterator[Pair]:
+    """Iterate over what a file may change: every entity that it names and that charges a parent, by resource."""
+    named = {subject.entity_id for subject in manifest.levels if subject.entity_id is not None}
+    for child in sorted(named | manifest.entities.keys()):
+        stored, stated = entities.get(child), manifest.entities.get(child, {})
+        parent = stated.get("parent_id", None if stored is None else stored.parent_id)
+        if parent is None or not stated.get("cascade", stored is not None and stored.cascade):
+            continue
+        found = {each.resource for each in manifest.levels if each.entity_id in (child, parent)}
+        for resource in sorted({DEFAULT_RESOURCE, *(each for each in found if each is not None)}):
+            yield Pair(child, parent, resource)
+
+
+def find_ineffective(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
+    """Return a warning for all that will have no effect as things stand. ``stored`` has all levels of `list_pairs`."""
+    soft = {
+        f"the floors of {limit.name} have no effect while it is soft"
+        for level in manifest.levels.values()
+        for limit in level.get("limits", ())
+        if limit.soft and limit.floors
+    }
+    alone = []
+    for entity_id, stated in manifest.entities.items():
+        known = stored.entities.get(entity_id)
+        if stated.get("cascade") and stated.get("parent_id", known and known.parent_id) is None:
+            alone.append(f"cascade has no effect on {entity_id} until it has a parent")
+    return (*sorted(soft), *sorted(alone), *_find_unshared(manifest, stored, prune=prune))
+
+
+def _find_unshared(manifest: Manifest, stored: Stored, *, prune: bool) -> tuple[str, ...]:
+    """Return a warning for every pair that will share no limit name."""
+
+    def limits_after(subject: Subject) -> tuple[Limit, ...]:
+        known = stored.levels.get(subject)
+        kept = () if known is None or (prune and subject.resource is not None) else known.limits or ()
+        found: tuple[Limit, ...] = manifest.levels.get(subject, {}).get("limits", kept)
+        return found
+
+    warnings = []
+    for pair in list_pairs(manifest, stored.entities):
+        both = (pair.subjects(who) for who in (pair.child, pair.parent))
+        own, above = (next(filter(None, map(limits_after, subjects)), ()) for subjects in both)
+        if share_no_name(own, above):
+            where = "" if pair.resource == DEFAULT_RESOURCE else f" on {pair.resource}"
+            both_named = f"{pair.child} and its parent {pair.parent}"
+            warnings.append(f"{both_named} have no limit of the same name{where}: the parent limits nothing there")
+    return tuple(warnings)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.validation import ZAELimiterError
-from .problems import ManifestError, Place, Problem
-from .toml_places import Path, find_places
+from .states import ManifestError, Place, Problem
 
+Path: TypeAlias = tuple[str, ...]
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml"}
 """The format of a file by the end of its name."""
+_TOKEN = re.compile(
+    r"""(?P<skip>[ \t]+|\#[^\n]*)|(?P<newline>\n)|(?P<text>\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5})
+    |(?P<quoted>"(?:\\.|[^"\\])*"|'[^']*')|(?P<mark>[\[\]{}=,.])|(?P<word>[^\s\[\]{}=,.\#"']+)""",
+    re.VERBOSE | re.DOTALL,
+)
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
 
 
@@ -130,7 +135,7 @@ def _read_toml(text: str) -> Node:
         end = Place(len(last), len(last[-1]) + 1)
         place = end if found is None or found[1] is None else Place(*map(int, found.groups()))
         raise ManifestError([Problem(place, "", f"is not TOML: {_AT.sub('', str(error))}")]) from None
-    return _place_toml(data, (), *find_places(text))
+    return _place_toml(data, (), *_TomlScanner(text).scan())
 
 
 def _place_toml(value: Any, path: Path, keys: Mapping[Path, Place], values: Mapping[Path, Place]) -> Node:
@@ -145,3 +150,84 @@ def _place_toml(value: Any, path: Path, keys: Mapping[Path, Place], values: Mapp
         items = [_place_toml(each, (*path, str(n)), keys, values) for n, each in enumerate(value)]
         return Node(items, "", place)
     return Node(value, str(value), place)
+
+
+class _TomlScanner:
+    """Walks over the tokens of a text that is known to be valid, as `tomllib` tells no places."""
+
+    def __init__(self, text: str) -> None:
+        self._keys: dict[Path, Place] = {}
+        self._values: dict[Path, Place] = {}
+        self._tokens = list(_tokenize(text))
+        self._next = 0
+
+    def scan(self) -> tuple[dict[Path, Place], dict[Path, Place]]:
+        """Return the places of all keys and of all values, by the keys that lead to them."""
+        table: Path = ()
+        while self._kind() != "end":
+            if self._kind() == "newline":
+                self._next += 1
+            elif self._kind() == "[":
+                while self._kind() == "[":
+                    self._next += 1
+                table = self._read_key(())
+                while self._kind() == "]":
+                    self._next += 1
+            else:
+                self._read_pair(table)
+        return self._keys, self._values
+
+    def _kind(self) -> str:
+        return self._tokens[self._next][0]
+
+    def _read_pair(self, table: Path) -> None:
+        path = self._read_key(table)
+        self._next += 1  # the equals sign
+        self._read_value(path)
+
+    def _read_key(self, path: Path) -> Path:
+        """Read a dotted key, and set the place of each of its parts that was not seen before."""
+        while True:
+            _, text, place = self._tokens[self._next]
+            self._next += 1
+            path = (*path, text)
+            self._keys.setdefault(path, place)
+            if self._kind() != ".":
+                return path
+            self._next += 1
+
+    def _read_value(self, path: Path) -> None:
+        kind, _, place = self._tokens[self._next]
+        self._values[path] = place
+        if kind not in "[{":
+            while self._kind() not in (",", "]", "}", "newline", "end"):
+                self._next += 1
+            return
+        self._next += 1
+        count = 0
+        while self._kind() not in "]}":
+            if self._kind() in (",", "newline"):
+                self._next += 1
+            elif kind == "[":
+                self._read_value((*path, str(count)))
+                count += 1
+            else:
+                self._read_pair(path)
+        self._next += 1
+
+
+def _tokenize(text: str) -> Iterator[tuple[str, str, Place]]:
+    line, begin = 1, 0
+    for found in _TOKEN.finditer(text):
+        kind, token = str(found.lastgroup), found[0]
+        place = Place(line, found.start() - begin + 1)
+        if kind == "mark":
+            yield token, token, place
+        elif kind == "quoted":
+            yield "word", tomllib.loads(f"text = {token}")["text"], place
+        elif kind != "skip":
+            yield kind, token, place
+        if "\n" in token:
+            line += token.count("\n")
+            begin = found.start() + token.rindex("\n") + 1
+    yield "end", "", Place(line, 1)

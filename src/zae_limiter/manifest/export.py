@@ -46,16 +46,13 @@ def export_data(stored: Stored) -> dict[str, Any]:
 
 
 def _export_level(config: Config) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    if config.on_unavailable is not None:
-        made["on_unavailable"] = config.on_unavailable.value
-    if config.access is not None:
-        made["switch"] = config.access.value
-    if config.cascade is not None:
-        made["cascade"] = config.cascade
-    if config.limits:
-        made["limits"] = {limit.name: write_limit(limit) for limit in config.limits}
-    return made
+    made: dict[str, Any] = {
+        "on_unavailable": config.on_unavailable and config.on_unavailable.value,
+        "switch": config.access and config.access.value,
+        "cascade": config.cascade,
+        "limits": {limit.name: write_limit(limit) for limit in config.limits or ()} or None,
+    }
+    return {field: value for field, value in made.items() if value is not None}
 
 
 def write_document(data: Mapping[str, Any], format: str) -> str:

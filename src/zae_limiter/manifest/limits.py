@@ -19,12 +19,13 @@ from .reading import Report, check_seconds
 
 if TYPE_CHECKING:
     from .document import Node
-    from .problems import Place
+    from .states import Place
 
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
+_PER = f"must be {', '.join(fields.PER)}, or a number of them such as 30s"
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
 
 
@@ -58,7 +59,7 @@ class _LimitReader(OldLimits):
         """Return a rate, None if a field is wrong."""
         rate = self._amount("rate", None)
         burst = self._amount("burst", rate)
-        seconds = self._check("per", 60, _parse_period)
+        seconds = self._check("per", 60, partial(_parse_seconds, hint=_PER))
         policy = self._read_policy()
         if self._failed or rate is None or burst is None:
             return None
@@ -162,21 +163,14 @@ def _parse_length(node: Node) -> timedelta:
     return timedelta(milliseconds=min(int(found[0].removesuffix(found[1])) * _SIZES[found[1]], 10**15))
 
 
-def _parse_seconds(node: Node, most: int = MAX_PERIOD_SECONDS) -> int:
+def _parse_seconds(
+    node: Node, most: int = MAX_PERIOD_SECONDS, hint: str = "must be seconds, or a time such as 30s or 2min"
+) -> int:
     found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
     if found is None and isinstance(node.value, str):
-        raise ValidationError("ttl", node.value, "must be seconds, or a time such as 30s or 2min")
+        raise ValidationError("seconds", node.value, hint)
     seconds = node.value if found is None else int(found[1] or 1) * _SECONDS[found[2]]
-    return whole("ttl", seconds, 1, most, "seconds")
-
-
-def _parse_period(node: Node) -> int:
-    found = _PERIOD.match(node.value) if isinstance(node.value, str) else None
-    if found is not None:
-        return whole("per", int(found[1] or 1) * _SECONDS[found[2]], 1, MAX_PERIOD_SECONDS)
-    if isinstance(node.value, str):
-        raise ValidationError("per", node.value, f"must be {', '.join(fields.PER)}, or a number of them such as 30s")
-    return check_seconds(node)
+    return whole("seconds", seconds, 1, most, "seconds")
 
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:

@@ -17,8 +17,7 @@ from ..v017.limits_file import read_disabled
 from . import fields
 from .document import Node, read_document
 from .limits import find_table, read_limit
-from .problems import ManifestError, Place, Problem
-from .states import SYSTEM, Manifest, Subject
+from .states import SYSTEM, Manifest, ManifestError, Place, Problem, Subject
 
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 

@@ -10,7 +10,7 @@ from ..core.validation import ValidationError
 
 if TYPE_CHECKING:
     from .document import Node
-    from .problems import Place
+    from .states import Place
 
 Report = Callable[["Place", str, str], None]
 """Notes a problem: its place, the keys below the limit, and what is wrong."""

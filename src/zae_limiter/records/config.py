@@ -22,10 +22,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace as with_fields
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..core.config import Config as Config
 from ..core.errors import CorruptRecordError, ValidationError, quote
 from ..core.limit import Limit, whole
 from ..core.schedule import read_schedule
@@ -40,42 +39,6 @@ _VOLATILE = ("on_unavailable", "access", "cascade", "GSI3PK", "GSI3SK")
 """The attributes that a config has only while it says something."""
 FOREIGN = re.compile(r"l_(?!.*_(?:cp|ra|rp|ca|so|fl|al|sc|tl|mh|ms)$).*|w_.*|disabled|sched_tz|data", re.DOTALL)
 """Matches the attributes of other layouts that state limits or switches."""
-
-
-class Config(NamedTuple):
-    """The config of one level: nothing, or limits.
-
-    ``since`` is when the rate or capacity of a limit last changed, for limits that are older than ``changed_ms``.
-    """
-
-    limits: tuple[Limit, ...] | None = None
-    on_unavailable: OnUnavailable | None = None
-    version: int = 0
-    access: Access | None = None
-    cascade: bool | None = None
-    changed_ms: int = 0
-    since: Mapping[str, int] = MappingProxyType({})
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it says nothing."""
-        return not (self.limits or self.on_unavailable or self.access) and self.cascade is None
-
-    def replaced_by(self, new: Config, now_ms: int) -> Config:
-        """Return the config that follows this one, with the instant of the change if its limits are others.
-
-        A limit that keeps its rate and capacity keeps its own instant, whatever is changed besides.
-        """
-        if {*(self.limits or ())} == {*(new.limits or ())}:
-            return new._replace(changed_ms=self.changed_ms, since=self.since)
-        kept = {_pace(limit) for limit in self.limits or ()} & {_pace(limit) for limit in new.limits or ()}
-        since = {limit.name: self.since.get(limit.name, self.changed_ms) for limit in kept}
-        return new._replace(changed_ms=now_ms, since=since)
-
-
-def _pace(limit: Limit) -> Limit:
-    """Return what of a limit decides how many tokens it makes."""
-    return with_fields(limit, soft=False, floors=(), alerts=())
 
 
 def attribute(limit_name: str, field: str) -> str:

@@ -194,7 +194,6 @@ class BucketOperations(Operations):
         return True
 
     async def _book_readable(self, buckets: Sequence[Key], deadline: Deadline) -> None:
-        """Book the open usage of several buckets, skipping damaged ones."""
         for key in buckets:
             with contextlib.suppress(CorruptRecordError):
                 (image,) = await self._backend.read([key], deadline)

@@ -113,7 +113,6 @@ class RepositoryOptions(OldBuilder):
             return find_method(self, name)
 
     def _chosen_options(self) -> StackOptions | None:
-        """Return the options that were set, or None."""
         if not self._settings:
             return self._stack_options
         from dataclasses import replace
@@ -127,7 +126,6 @@ class RepositoryOptions(OldBuilder):
         return self
 
     async def _open(self, kind: Callable[..., R]) -> R:
-        """Open a repository of this kind, with its stack and its namespace."""
         options = self._chosen_options()
         elsewhere = self._url if self._url is not None else self._options.get("name")
         chosen = self._options | {"namespace": find_namespace(self._options.get("namespace"))}

@@ -221,7 +221,6 @@ class EntityOperations(CreditOperations):
         return [*writes, Write(left, (PRESENT,), add=loss)]
 
     async def _measure_height(self, ns: str, entity_id: str, deadline: Deadline) -> int:
-        """Return how many levels an entity and its descendants make up."""
         height, level = 1, [entity_id]
         while height <= MAX_DEPTH:
             queries = [Query(keys.gsi1_pk_parent(ns, parent), gsi="GSI1") for parent in level]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from ..core import names
 from ..core.errors import EntityExistsError, EntityNotFoundError, EntityVersionError
 from ..core.values import AuditAction, Entity
-from ..manifest.diff import describe_conflict, diff
-from ..manifest.problems import PlanOutdatedError
-from ..manifest.sharing import find_ineffective, list_pairs
-from ..manifest.states import Change, Manifest, Plan, Stored, Subject, config_fields, entity_fields
+from ..manifest.diff import describe_conflict, diff, find_ineffective, list_pairs
+from ..manifest.states import Change, Manifest, Plan, PlanOutdatedError, Stored, Subject, config_fields, entity_fields
 from ..records import config, entity, keys
 from ..records.algebra import Image, Key, Query
 from ..records.config import Config
@@ -59,7 +56,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         """
         names.principal(principal)
         stored = await self._read_subjects([change.subject for change in plan.changes])
-        states = [(change, _read_fields(change, stored)) for change in plan.changes]
+        states = [(change, stored.read(change.subject, change.after)) for change in plan.changes]
         conflicts = [
             describe_conflict(change, now) for change, now in states if now not in (change.before, change.after)
         ]
@@ -104,13 +101,11 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
 
     async def _find_resources(self, ns: str) -> set[Subject]:
-        """Return the resources with limits or a switch."""
         prefix = keys.pk_resource(ns, "")
         rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), (await self._deadline()).for_each_step())
         return {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
 
     async def _find_limits(self) -> set[Subject]:
-        """Return all resources and entities with limits of their own."""
         found = {Subject(None, resource) for resource in await self.list_resources_with_defaults()}
         for resource in await self.list_resources_with_entity_configs():
             cursor: str | None = None
@@ -185,13 +180,6 @@ class ManifestOperations(EntityOperations, PolicyOperations):
             now = entity_fields(await self.get_entity(entity_id), change.after)
             if now != change.after:
                 raise PlanOutdatedError([describe_conflict(change, now)]) from None
-
-
-def _read_fields(change: Change, stored: Stored) -> Mapping[str, Any] | None:
-    """Return what is stored now of the fields of a change."""
-    if change.subject.is_entity:
-        return entity_fields(stored.entities.get(str(change.subject.entity_id)), change.after)
-    return config_fields(stored.levels.get(change.subject, config.Config()), change.after)
 
 
 def _change_config(change: Change, seen: Config) -> Config | None:

@@ -153,7 +153,6 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
     """Enter the namespace of a store, with or without provisioning what is missing."""
 
     async def _prepare(self) -> None:
-        """Deploy the stack if there are options for one, and register the namespace."""
         self._backend.runtime.check_running()
         if self._backend.prepared is not None:
             await self._backend.prepared.finish()

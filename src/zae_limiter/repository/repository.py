@@ -144,14 +144,10 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             parallel_mode: One of the modes of earlier versions; without effect.
             stack: The name of a DynamoDB stack; by default that of the environment, see ``url``.
             url: A store URL instead; by default ``$ZAE_LIMITER_URL``, else stack ``$ZAEL_STACK``, else ``zae-limiter``.
-            region: The AWS region of the stack.
-            endpoint_url: The AWS endpoint, e.g. of a local AWS.
-            config_cache_ttl: For how many seconds stored limits are cached.
             auto_update: Upload this version's code to an older aggregator. If that is not possible, it is logged.
             stack_options: The options of a stack that has to be deployed; None for the defaults.
-            clock: This process's clock.
-            timeout: How many seconds a call may take in all; None for the store's default.
-            ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
+
+        The others are those of `Repository`.
         """
         if parallel_mode != "auto":
             from ..v017.ignored import check_parallel_mode

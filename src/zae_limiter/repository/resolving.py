@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..core import names
-from ..core.config import Resolved, Stored, resolve
+from ..core.config import Config, Resolved, resolve
 from ..core.errors import CorruptRecordError
 from ..core.names import DEFAULT_RESOURCE
 from ..core.values import OnUnavailable
@@ -100,7 +100,7 @@ def _make_policy(
         return _by_default(defaults, valid_until_ms, read_ms, beside)
     meta = entity.inspect(records[sks[0]] or {})
     configs = [config.decode(Key(pk, sk), records[sk]) for sk in sks[1:]]
-    resolved = resolve([_stored(each) for each in configs], defaults.resolved, meta.get("version", 0))
+    resolved = resolve(configs, defaults.resolved, meta.get("version", 0))
     cascade = bool(meta.get("cascade")) if resolved.cascade is None else resolved.cascade
     whose = (cascade, meta.get("parent_id"), resolved, defaults.on_unavailable, valid_until_ms, beside)
     return Policy(*whose, read_ms=read_ms)
@@ -159,12 +159,7 @@ def _entity_records(resource: str) -> tuple[str, ...]:
 def _decode_defaults(shared: Sequence[Key], images: Sequence[Image | None], now_ms: int) -> Defaults:
     """Return the resolved config records of a resource and of the system."""
     of_resource, of_system = map(config.decode, shared, images)
-    levels = [Stored(), Stored(), _stored(of_resource), _stored(of_system)]
-    return Defaults(resolve(levels), of_system.on_unavailable, now_ms)
-
-
-def _stored(found: config.Config) -> Stored:
-    return Stored(found.limits, found.version, found.access, found.cascade, found.changed_ms, found.since)
+    return Defaults(resolve([Config(), Config(), of_resource, of_system]), of_system.on_unavailable, now_ms)
 
 
 def resource_level(resource: str) -> dict[str, str]:

@@ -27,7 +27,6 @@ class LoopSignal:
         self._future: asyncio.Future[None] = self._loop.create_future()
 
     def set(self) -> None:
-        """Wake the waiter."""
         try:
             here: object = asyncio.get_running_loop()
         except RuntimeError:
@@ -42,7 +41,6 @@ class LoopSignal:
             self._future.set_result(None)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Suspend the task until the signal is set."""
         if timeout is None:
             await self._future
             return True
@@ -53,8 +51,6 @@ class LoopSignal:
 class TaskCaller:
     """A task that has called."""
 
-    __slots__ = ("_before", "_cancelled", "_loop", "_task")
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
@@ -63,21 +59,17 @@ class TaskCaller:
 
     @property
     def scope(self) -> object:
-        """The loop of the task."""
         return self._loop
 
     @property
     def is_gone(self) -> bool:
-        """Whether its loop was closed."""
         return self._loop.is_closed()
 
     def call(self, work: Callable[[], object]) -> None:
-        """Do it in the loop of the task, as soon as that is free."""
         with contextlib.suppress(RuntimeError):  # it was closed
             self._loop.call_soon_threadsafe(work)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
-        """Run it in the loop of the task, from another thread. Raise TimeoutError if it takes too long."""
         if self._loop.is_closed():
             return
         running = asyncio.run_coroutine_threadsafe(work(), self._loop)
@@ -87,7 +79,6 @@ class TaskCaller:
             running.cancel()
 
     def cancel(self, still: Callable[[], bool]) -> None:
-        """Cancel the task as soon as its loop is free, if ``still`` is true then."""
         self.call(partial(self._cancel, still))
 
     def _cancel(self, still: Callable[[], bool]) -> None:
@@ -95,10 +86,6 @@ class TaskCaller:
             self._cancelled = True
 
     def has_cancelled(self, error: BaseException | None) -> bool:
-        """Return whether ``error`` says that it was cancelled here, and nobody else has done so since it called.
-
-        It is not cancelled by this any more.
-        """
         if not self._cancelled or self._task is None:
             return False
         self._cancelled = False
@@ -110,17 +97,15 @@ _STARTED: set[asyncio.Task[object]] = set()
 
 
 class AsyncioRuntime:
-    """Waits by suspending the running task."""
+    """Waits by suspending the running task. Raises RuntimeError where none of asyncio is running."""
 
     can_cancel = True
 
     def caller(self) -> TaskCaller:
-        """Return the running task. Raise RuntimeError unless a task of asyncio is running."""
         self.check_running()
         return TaskCaller()
 
     def scope(self) -> object:
-        """Return the running loop. Raise RuntimeError unless a task of asyncio is running."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
@@ -130,33 +115,25 @@ class AsyncioRuntime:
         return task.get_loop()
 
     def check_running(self) -> None:
-        """Raise RuntimeError unless a task of asyncio is running."""
         self.scope()
 
     def new_signal(self) -> LoopSignal:
-        """Return a new signal that is not set."""
         self.check_running()
         return LoopSignal()
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
-        """Return what runs ``work`` to its end; a cancelled caller waits for that and is cancelled then.
-
-        It runs in the caller's own task if it ``never_cancels`` that, and else in a task of its own.
-        """
+        """Return what runs ``work``: in the caller's own task if it ``never_cancels`` that, else in one of its own."""
         return _run_to_end(work) if never_cancels else _run_apart(work)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Begin it as a task of the running loop."""
         task = asyncio.get_running_loop().create_task(work())
         _STARTED.add(task)
         task.add_done_callback(_STARTED.discard)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """Run all at once; failures are returned as values."""
         return await asyncio.gather(*works, return_exceptions=True)
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
-        """Run in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(work)
 
 
@@ -231,9 +208,7 @@ class _Held(asyncio.Future[None]):
     """A future that cannot be cancelled: the task that waits for it hears of its cancellation when it is done."""
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Return False: it cannot be cancelled."""
         return False
 
     def resolve(self, _: asyncio.Future[Any]) -> None:
-        """Set the result."""
         self.set_result(None)

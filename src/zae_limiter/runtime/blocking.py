@@ -23,17 +23,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 class ThreadSignal:
     """A signal that a thread waits for."""
 
-    __slots__ = ("_event",)
-
     def __init__(self) -> None:
         self._event = threading.Event()
-
-    def set(self) -> None:
-        """Wake the waiter."""
-        self._event.set()
+        self.set = self._event.set
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Block the thread until the signal is set."""
         return self._event.wait(timeout)
 
 
@@ -41,25 +35,20 @@ class ThreadCaller:
     """A thread that has called. Nobody can interrupt it."""
 
     is_gone = False
-
-    @property
-    def scope(self) -> object:
-        """The scope of all threads."""
-        return BlockingRuntime
+    scope: object = "threads"
+    """The scope of all threads."""
 
     def call(self, work: Callable[[], object]) -> None:
         """Do it in a thread of its own: nobody knows how long it takes."""
         threading.Thread(target=work, name="zae-limiter-call", daemon=True).start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
-        """Run it here and now."""
         run(work())
 
     def cancel(self, still: Callable[[], bool]) -> None:
         """Do nothing."""
 
     def has_cancelled(self, error: BaseException | None) -> bool:
-        """Return False: a thread cannot be cancelled."""
         return False
 
 
@@ -70,32 +59,25 @@ class BlockingRuntime:
     """Waits by blocking the calling thread."""
 
     can_cancel = False
+    new_signal = ThreadSignal
 
     def caller(self) -> ThreadCaller:
-        """Return what stands for any thread."""
         return _CALLER
 
     def scope(self) -> object:
-        """Return the scope that all threads share."""
-        return BlockingRuntime
+        return _CALLER.scope
 
     def check_running(self) -> None:
         """Do nothing: a thread can always wait."""
 
-    def new_signal(self) -> ThreadSignal:
-        """Return a new signal that is not set."""
-        return ThreadSignal()
-
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Coroutine[Any, Any, T]:
-        """Return ``work``: a thread cannot be cancelled from outside."""
         return work
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Begin it in a thread of its own."""
         _CALLER.call(lambda: run(work()))
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-        """Run all at once: the first one here, each of the others in a thread of its own.
+        """Run the first one here, each of the others in a thread of its own.
 
         No pool: one that waits for others inside would wait for its own place for ever.
         """
@@ -117,5 +99,4 @@ class BlockingRuntime:
         return results
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
-        """Run in the calling thread, which has to wait for it anyway."""
         return work()

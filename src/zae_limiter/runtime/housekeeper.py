@@ -26,13 +26,17 @@ class Housekeeper:
     """Does chores when they are due, side by side; each of them once at a time."""
 
     def __init__(self) -> None:
+        self._forget()
+        after_fork(self._forget)
+
+    def _forget(self) -> None:
+        """Start without chores: in a child process no thread of the parent runs."""
         self._condition = threading.Condition()
         self._due: dict[Chore, float] = {}
         self._doing: dict[Chore, threading.Thread] = {}
         self._dropped: set[Chore] = set()
         """Those that are being done for the last time."""
         self._thread: threading.Thread | None = None
-        after_fork(self._forget)
 
     def schedule(self, chore: Chore, seconds: float) -> None:
         """Have a chore done after so many seconds, or earlier if it is due earlier."""
@@ -58,7 +62,6 @@ class Housekeeper:
             self._condition.notify_all()
 
     def _work(self) -> None:
-        """Begin chores when they are due, until there are none."""
         with self._condition:
             while self._due or self._doing:
                 now = time.monotonic()
@@ -73,7 +76,6 @@ class Housekeeper:
             self._thread = None
 
     def _do(self, chore: Chore) -> None:
-        """Do a chore, and note when it is due again."""
         try:
             seconds = chore()
         except Exception as error:  # nobody else would hear of it
@@ -89,11 +91,6 @@ class Housekeeper:
                 at = time.monotonic() + seconds
                 self._due[chore] = min(at, self._due.get(chore, at))
             self._condition.notify_all()
-
-    def _forget(self) -> None:
-        """Start anew in a child process, where no thread of the parent runs."""
-        self._condition = threading.Condition()
-        self._due, self._doing, self._dropped, self._thread = {}, {}, set(), None
 
 
 HOUSEKEEPER = Housekeeper()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from ..core.errors import RateLimiterUnavailable, ZAELimiterError
@@ -21,14 +22,12 @@ Turn: TypeAlias = tuple[object, Hashable]
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Flight:
     """The callers of one scope who want the same work: who waits for it, and the error that they share."""
 
-    __slots__ = ("failure", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[Signal] = deque()
-        self.failure: Exception | None = None
+    waiting: deque[Signal] = field(default_factory=deque)
+    failure: Exception | None = None
 
 
 class SingleFlight:

@@ -26,10 +26,9 @@ from ..forks import protect
 from ..records.algebra import TTL, Committed, Conflict, Image, Key, Page, Query, Write, apply_write, holds, is_live
 from ..records.keys import USAGE_PREFIX
 from ..records.usage import USAGE_RETENTION_DAYS
-from .eviction import EvictionQueue, full_at
+from .eviction import EvictionQueue, Unbooked, full_at
 from .ranges import INDEXES, page_of
 from .table import Name, Table, is_bucket, key_of, name_of, with_indexes
-from .unbooked import Unbooked
 
 CAPABILITIES = BackendCapabilities(
     name="memory",
@@ -46,10 +45,7 @@ class MemoryStore:
     """Records of one process. Usable from any number of threads and event loops at once."""
 
     def __init__(
-        self,
-        clock: Clock | None = None,
-        max_buckets: int = 100_000,
-        usage_retention_days: int = USAGE_RETENTION_DAYS,
+        self, clock: Clock | None = None, max_buckets: int = 100_000, usage_retention_days: int = USAGE_RETENTION_DAYS
     ) -> None:
         days = whole("usage_retention_days", usage_retention_days, 0, 36_500, "days")
         self.capabilities = replace(CAPABILITIES, usage_retention_days=days)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from ..limiter.amounts import check_amounts
 from ..limiter.blocking import BlockingRateLimiter
-from ..limiter.options import warn_stored_limits
+from ..limiter.options import check_amounts, warn_stored_limits
 from ..limiter.sync_lease import SyncLease
 from ..runtime.blocking import run
 from .opening import SyncStackOperations
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
     from ..core.slots import SlotOwner
     from ..core.values import OnUnavailable
-    from ..limiter.amounts import OnError
-    from ..limiter.options import OnLost
+    from ..limiter.options import OnError, OnLost
     from ..limiter.queries import QueryOperations
     from ..observer import Observer
     from ..repository.opening import StackOptions

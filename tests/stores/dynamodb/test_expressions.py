@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from tests.support.aws.strict import complaints
 from zae_limiter import CorruptRecordError
 from zae_limiter.records.algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Key, Write
-from zae_limiter.stores.dynamodb.expressions import (
+from zae_limiter.stores.dynamodb.commits import (
     Form,
     changes_nothing,
     first_form,

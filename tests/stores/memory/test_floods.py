@@ -15,10 +15,9 @@ from zae_limiter.records.algebra import Image, Query
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores import table
 from zae_limiter.stores.bounded import BoundedMap
-from zae_limiter.stores.eviction import MOST_LOOKS
+from zae_limiter.stores.eviction import MOST_LOOKS, Unbooked
 from zae_limiter.stores.memory import MemoryStore
-from zae_limiter.stores.packing import Packer
-from zae_limiter.stores.unbooked import Unbooked
+from zae_limiter.stores.table import Packer
 from zae_limiter.testing import ManualClock
 
 HOURLY = [Limit.per_hour("rpm", 100)]

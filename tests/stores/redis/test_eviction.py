@@ -14,7 +14,7 @@ from tests.stores.redis.support import Driven
 from tests.support.redis.cluster import Cluster
 from tests.support.redis.server import Server
 from zae_limiter.cli.app import root
-from zae_limiter.stores.redis.shapes import read_eviction_policy
+from zae_limiter.stores.redis.answers import read_eviction_policy
 
 
 @pytest.fixture

@@ -43,7 +43,12 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
     from ...sync import SyncRateLimiter, SyncRepository
     from . import results, simulation, views
 
-    url = _choose_url(shell, fast)
+    url = shell.url or "memory://"  # never the store of the environment, which may be in use
+    if shell.stack_name is not None or not url.startswith(("memory://", "sqlite://")):
+        other = "" if shell.stack_name is not None else f", not {show_url(url)}"
+        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db{other}.")
+    if fast and not url.startswith("memory://"):
+        raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
     number = secrets.randbelow(10_000) if seed is None else seed
     clock, sleep = _choose_clock(fast)
     name = f"demo-{secrets.token_hex(4)}"
@@ -65,17 +70,6 @@ def demo(shell: Shell, seconds: float, seed: int | None, plain: bool, fast: bool
         results.print_result(run, lines)
     if not (ok and finished):
         raise click.exceptions.Exit(CODES[click.Abort] if ok else OVER_ADMITTED)
-
-
-def _choose_url(shell: Shell, fast: bool) -> str:
-    """Return the store to run on: never that of the environment, which may be in use."""
-    url = shell.url or "memory://"
-    if shell.stack_name is not None or not url.startswith(("memory://", "sqlite://")):
-        other = "" if shell.stack_name is not None else f", not {show_url(url)}"
-        raise click.UsageError(f"The demo runs on an embedded store: memory, or --url sqlite:///demo.db{other}.")
-    if fast and not url.startswith("memory://"):
-        raise click.UsageError("--fast uses its own clock and runs in memory only: it cannot be combined with --url.")
-    return url
 
 
 def _choose_clock(fast: bool) -> tuple[Clock, Callable[[float], object]]:

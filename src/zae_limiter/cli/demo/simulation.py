@@ -10,14 +10,13 @@ import heapq
 import random
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.errors import RateLimitExceeded
 from ...core.limit import Limit
-from .ledger import Entry
 
 if TYPE_CHECKING:
     from ...clock import Clock
@@ -70,6 +69,15 @@ def install(limiter: SyncRateLimiter) -> None:
             limiter.set_limits(party.id, party.limits, RESOURCE, principal="demo")
 
 
+class Entry(NamedTuple):
+    """The tokens that a call was granted or, in a later entry, used beyond that; negative if it gave them back."""
+
+    before_ms: int
+    after_ms: int
+    call: int
+    tokens: int
+
+
 class Event(NamedTuple):
     """What happened to a call or a bucket."""
 
@@ -78,10 +86,6 @@ class Event(NamedTuple):
     who: str
     text: str
     debt: bool = False
-
-
-class UpstreamFailure(Exception):
-    """The model answered with an error, so the limiter gives the whole cost back."""
 
 
 class Simulation:
@@ -94,7 +98,7 @@ class Simulation:
         self.logs: dict[tuple[str, str], list[Entry]] = defaultdict(list)
         self.refused, self.counts, self.events = Counter[tuple[str, str]](), Counter[str](), list[Event]()
         self.deepest_debt = self.longest_debt_ms = 0
-        self._in_debt: dict[tuple[str, str], int] = {}
+        self._in_debt_since: dict[tuple[str, str], int] = {}
         self._due: list[tuple[int, int, Iterator[int]]] = []
         self._order, self._is_over = count(), False
         for party in KEYS:
@@ -107,8 +111,10 @@ class Simulation:
 
     def play(self, sleep: Callable[[float], object], frame_ms: int, frame: Callable[[], object]) -> bool:
         """Run to the end with a frame every ``frame_ms``. Return False if Ctrl-C ended it early."""
-        next_frame_ms = self.start_ms
-        with _defer_interrupts() as pressed:
+        next_frame_ms, pressed = self.start_ms, list[int]()
+        before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))  # no call is interrupted
+        with ExitStack() as at_the_end:
+            at_the_end.callback(signal.signal, signal.SIGINT, before)
             try:
                 while not pressed:
                     now_ms, due_ms = self._clock.now_ms(), self._due[0][0] if self._due else self.end_ms + 1
@@ -132,8 +138,7 @@ class Simulation:
         """Return the status of each limit by entity and limit, and note debts and their end."""
         rows = [row for party in KEYS for row in self._limiter.get_status(party.id, RESOURCE)]
         found = {(row.entity_id, row.limit_name): row for row in rows}
-        for row in found.values():
-            self._watch_debt(row)
+        self._watch_debts(found.values())
         return found
 
     def _go_on(self, process: Iterator[int]) -> None:
@@ -171,7 +176,7 @@ class Simulation:
                     yield min(after_ms + lasts_ms, max(self.end_ms, after_ms))
                     before_ms = self._clock.now_ms()
                     if fails:
-                        raise UpstreamFailure
+                        raise ConnectionError  # the model's answer: the limiter gives the whole cost back
                     lease.settle(tpm=used)
             except RateLimitExceeded as error:
                 retry_ms = self._note_refusal(who, error)
@@ -179,7 +184,7 @@ class Simulation:
                     why = "the demo ends before that" if retry_ms >= self.end_ms else f"after {_TRIES} tries"
                     return self._tell("gave up", who, why)
                 yield retry_ms
-            except UpstreamFailure:
+            except ConnectionError:
                 self._enter(who, call, {name: -need for name, need in COST.items()}, before_ms)
                 return self._tell("failed", who, f"upstream error, 1 rpm and {ESTIMATE} tpm given back")
             else:
@@ -208,34 +213,25 @@ class Simulation:
     def _tell_settlement(self, who: str, used: int) -> None:
         rows = self._limiter.get_status(who, RESOURCE) if used > ESTIMATE else []
         below = [row for row in rows if row.available < 0]
-        for row in below:
-            self._watch_debt(row)
+        self._watch_debts(below)
         debts = ", ".join(f"{row.entity_id} {row.available:,} {row.limit_name}" for row in below)
         text = f"used {used:,} ({used - ESTIMATE:+,}){f': {debts}' if below else ''}"
         self._tell("settled", who, text, debt=bool(below))
 
-    def _watch_debt(self, row: LevelStatus) -> None:
-        name, now_ms = (row.entity_id, row.limit_name), self._clock.now_ms()
-        if row.available >= 0 and name not in self._in_debt:
-            return
-        took_ms = now_ms - self._in_debt.setdefault(name, now_ms)
-        self.deepest_debt = min(self.deepest_debt, row.available)
-        self.longest_debt_ms = max(self.longest_debt_ms, took_ms)
-        if row.available >= 0:
-            del self._in_debt[name]
-            self._tell("repaid", row.entity_id, f"{row.limit_name} out of debt after {took_ms / 1000:.1f} s")
+    def _watch_debts(self, rows: Iterable[LevelStatus]) -> None:
+        now_ms = self._clock.now_ms()
+        for row in rows:
+            name = row.entity_id, row.limit_name
+            if row.available < 0:
+                self._in_debt_since.setdefault(name, now_ms)
+                self.deepest_debt = min(self.deepest_debt, row.available)
+            if name in self._in_debt_since:
+                took_ms = now_ms - self._in_debt_since[name]
+                self.longest_debt_ms = max(self.longest_debt_ms, took_ms)
+                if row.available >= 0:
+                    del self._in_debt_since[name]
+                    self._tell("repaid", row.entity_id, f"{row.limit_name} out of debt after {took_ms / 1000:.1f} s")
 
     def _tell(self, kind: str, who: str, text: str, *, debt: bool = False) -> None:
         self.counts[kind] += 1
         self.events.append(Event(self.elapsed_ms, kind, who, text, debt))
-
-
-@contextmanager
-def _defer_interrupts() -> Iterator[list[int]]:
-    """Defer Ctrl-C for a block, so that no call is interrupted. Yield a list that it adds to."""
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)

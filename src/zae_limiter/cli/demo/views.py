@@ -28,7 +28,7 @@ _BARS = "A bar is what is left in a bucket; to the left of its zero is debt."
 _PIPE_WIDTH = 88
 _LEAST_WIDTH = 72
 """A terminal with fewer columns has no room for the picture."""
-_PLAIN_FRAME_MS, FRAME_MS, _LINE_EVERY_MS = 100, 80, 1000
+_PLAIN_FRAME_MS, FRAME_MS = 100, 80
 _OTHER_LINES = 5 + len(PARTIES) + 1
 """Lines of the picture that are no events: two panels, a head and the buckets, and that of the cursor."""
 _STYLES = {
@@ -48,24 +48,23 @@ def show_run(run: Simulation, title: str, sleep: Callable[[float], object], *, p
     screen = open_console()
     drawn = screen.is_terminal and not screen.is_dumb_terminal and not screen.options.ascii_only
     drawn = drawn and not plain and screen.width >= _LEAST_WIDTH
-    head = "" if drawn else f"{title}\n\n"
     opening = Text(f"{_OPENING} {_BARS}" if drawn else _OPENING)
     lines = opening.wrap(screen, screen.width if screen.is_terminal else _PIPE_WIDTH)
-    click.echo(encodable(head + "\n".join(line.plain.rstrip() for line in lines)))
+    above = "\n".join(line.plain.rstrip() for line in lines)
+    click.echo(encodable(above if drawn else f"{title}\n\n{above}\n"))
     if drawn:
         return show_live(run, screen, title, sleep, len(lines))
-    click.echo()
-    told = next_line_ms = 0
+    told = seconds = 0
 
     def print_frame() -> None:
-        nonlocal told, next_line_ms
+        nonlocal told, seconds
         balances = run.balances()
         for event in run.events[told:]:
             if event.kind in ("refused", "failed", "repaid") or event.debt:
                 click.echo(encodable(f"{event.at_ms / 1000:6.2f} s  {event.who:<8}{event.kind:<9}{event.text}"))
         told = len(run.events)
-        if run.elapsed_ms >= next_line_ms:
-            next_line_ms += _LINE_EVERY_MS
+        if run.elapsed_ms >= seconds * 1000:
+            seconds += 1
             left = "  ".join(f"{party.id} {balances[party.id, 'tpm'].available:,}" for party in PARTIES)
             counts = f"granted {run.counts['granted']}, refused {run.counts['refused']}"
             click.echo(encodable(f"{run.elapsed_ms / 1000:6.2f} s  -- {counts}; tpm left: {left}"))
@@ -90,11 +89,10 @@ def draw_picture(run: Simulation, title: str, width: int, most_events: int = 9) 
     buckets = _draw_buckets(run.balances(), width - 4)
     events = [_draw_event(event) for event in run.events[-most_events:]]
     events += [Text()] * (most_events - len(events))
-    total_ms, counts = run.end_ms - run.start_ms, Text()
+    total_ms, counts = run.end_ms - run.start_ms, Text("   ")
     elapsed = Text(f"{min(run.elapsed_ms, total_ms) / 1000:.1f} of {total_ms / 1000:g} s", "grey58")
-    for kind in ("granted", "refused", "failed", "repaid"):
-        named, gap = ("debts repaid", "") if kind == "repaid" else (kind, "   ")
-        counts.append(f"{named} {run.counts[kind]}", style=_STYLES[kind]).append(gap)
+    named = {"granted": "granted", "refused": "refused", "failed": "failed", "repaid": "debts repaid"}
+    counts = counts.join(Text(f"{name} {run.counts[kind]}", _STYLES[kind]) for kind, name in named.items())
     return Group(
         Panel(buckets, title=Text(title, "bold"), subtitle=elapsed, border_style="grey37", width=width),
         Panel(Group(*events), title=counts, border_style="grey37", width=width),

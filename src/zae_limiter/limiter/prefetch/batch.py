@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...core.advance import Advance, UnusedAdvance
 from ...records.algebra import Image
 from ...records.level import ANCHOR, BucketLimits, token_fields
-
-if TYPE_CHECKING:
-    from ..planning import ShardCharge
+from ..planning import ShardCharge
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +30,8 @@ class PrefetchedBatch:
 
     def __post_init__(self) -> None:
         self.left = {name: advance.size for name, advance in self.advances.items()}
-        self.all_grantable_from = max(
-            [each.all_grantable_from for each in self.advances.values()], default=self.seen_ms
-        )
+        instants = [each.all_grantable_from for each in self.advances.values()]
+        self.all_grantable_from = max(instants, default=self.seen_ms)
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether nothing of it can be granted any more."""
@@ -76,15 +72,15 @@ def find_batch(part: ShardCharge, image: Image, as_of_ms: int, now_ms: int, keep
     frame = seen.limits(level, image, now_ms)
     if frame is None:  # its limits have changed since: the tokens cannot be granted
         return None
-    levels = {name: limit.level(image[limit.at.tokens], now_ms) for name, limit in frame.by_name.items()}
-    advances = {
-        name: Advance(frame.by_name[name], as_of_ms if levels[name] >= 0 else now_ms, levels[name] + size, size)
-        for name, size in part.cost.items()
-        if size
-    }
+    advances, sound = {}, set()
+    for name, limit in frame.by_name.items():
+        left, size = limit.level(image[limit.at.tokens], now_ms), part.cost.get(name, 0)
+        if size:
+            advances[name] = Advance(limit, as_of_ms if left >= 0 else now_ms, left + size, size)
+        if left >= limit.floor:
+            sound.add(name)
     if not advances:
         return None
-    sound = {name for name, limit in frame.by_name.items() if levels[name] >= limit.floor}
     kept_ms = min(advance.drawn_ms for advance in advances.values()) + keep_ms
     until_ms = min(kept_ms, frame.window[1], frame.until_ms, level.in_force[1] - 1)
     return PrefetchedBatch(level, image, now_ms, advances, until_ms, sound)

@@ -1,8 +1,7 @@
-"""The tokens that this process has prefetched of one bucket, and the corrections that wait for its next write.
+"""The tokens that this process has prefetched of one bucket, shared by all its threads and event loops.
 
-Callers take from the tokens without asking the store. Every write that draws more of them also settles what has become
-of the ones before: unused tokens go back, and what leases have used more or less than they took is corrected.
-One write at a time does so. Tokens and corrections of a bucket are shared by all threads and event loops.
+Callers take from them without asking the store. Every write that draws more also settles what has become of the ones
+before: unused tokens go back, and what leases have used more or less than they took is corrected.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from ...core.production import FOR_EVER, MILLI
 from ...records.algebra import Image
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
-from ..charge_path import BucketShard, BucketShards, ChargePath, Override
+from ..charge_path import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
+from ..options import Override
 from ..planning import ShardCharge, add_up
 from .batch import PrefetchedBatch, find_batch
 from .corrections import Books, CorrectedBucket, Correction, WriteUnderWay
@@ -107,16 +107,14 @@ class PrefetchedBucket(CorrectedBucket):
         self._low: dict[str, float] = {}
         """What is left of each limit when more has to be drawn."""
         self.is_low = False
-        """Whether more has to be drawn."""
         self.draws = True
         """Whether writes draw in advance; if not, they only settle."""
         self._move(home, given)
 
     def forget(self) -> None:
-        """Hold nothing, and correct nothing."""
         super().forget()
         self.batches: list[PrefetchedBatch] = []
-        """The tokens, the oldest first."""
+        """The oldest first."""
 
     def _move(self, home: BucketShard, given: Override | None) -> None:
         self.home = home
@@ -127,8 +125,8 @@ class PrefetchedBucket(CorrectedBucket):
     def serves(self, level: BucketLimits) -> bool:
         """Return whether the tokens were drawn under the limits of a level, and from its shard."""
         mine = self.home.level
-        same = mine.token_limits is level.token_limits and mine.version == level.version
-        return same and mine.shard_count == level.shard_count
+        is_same = mine.version == level.version and mine.shard_count == level.shard_count
+        return is_same and mine.token_limits is level.token_limits
 
     def follow(self, home: BucketShard, given: Override | None) -> bool:
         """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
@@ -142,20 +140,12 @@ class PrefetchedBucket(CorrectedBucket):
             self._move(home, given)
             return True
 
-    # Taking.
-
     @property
     def is_hot(self) -> bool:
         """Whether demand is high enough for tokens to be drawn in advance."""
         return self.demand.is_high(self.books.keep_ms)
 
-    @property
-    def draws_ahead(self) -> bool:
-        """Whether writes draw in advance."""
-        return self.draws and self.is_hot and not self.books.is_closed
-
     def count(self, cost: Mapping[str, int], now_ms: int) -> None:
-        """Count an acquire."""
         if self.demand.count(cost, now_ms):
             tokens = self.demand.tokens.items() if self.is_hot else ()
             self._low = {name: amount * _LEAD_MS / MILLI for name, amount in tokens if name in self.names}
@@ -242,7 +232,6 @@ class PrefetchedBucket(CorrectedBucket):
         return Taken(self, pieces)
 
     def put_back(self, pieces: Sequence[Piece]) -> None:
-        """Undo `take`."""
         with self.lock:
             self.grants -= 1
             for batch, mine, left in pieces:
@@ -283,8 +272,6 @@ class PrefetchedBucket(CorrectedBucket):
             self.is_low = False
             self.books.schedule(self)
 
-    # Upkeep and reading.
-
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing held and nothing to write."""
@@ -294,11 +281,6 @@ class PrefetchedBucket(CorrectedBucket):
         """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
         ends = [batch.until_ms + 1 for batch in tuple(self.batches)]
         return min([*ends, *(correction.due_ms for correction in tuple(self._corrections))], default=FOR_EVER)
-
-    def is_due(self, now_ms: int) -> bool:
-        """Return whether something has to be written by ``now_ms``; what has expired by then is to be."""
-        self.end_batches(now_ms)
-        return self.due_ms() <= now_ms
 
     @property
     def may_have_more(self) -> bool:

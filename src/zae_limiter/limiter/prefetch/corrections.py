@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...core.advance import UnusedAdvance
 from ...core.production import MILLI
@@ -16,15 +16,12 @@ from ...records import charging
 from ...records.algebra import Image, Write, apply_write, compose
 from ...records.level import CHANGES, HOUR_END, MADE, BucketLimits
 from ...records.settlement import Charge, is_split
+from ...repository.backend import Backend
 from ...runtime.port import has_ended
 from ..charge_path import BucketShard
 from ..planning import add_up
 from ..settling import SettlementPart
-
-if TYPE_CHECKING:
-    from ...repository.backend import Backend
-    from ...repository.last_seen import LastSeen
-    from .batch import PrefetchedBatch
+from .batch import PrefetchedBatch
 
 
 class NeedsExactWrite(Exception):
@@ -97,10 +94,10 @@ class Correction:
                 if unused:
                     self.unused.append(batch.unused(name, -amount))
 
-    def settlements(self, seen: LastSeen) -> list[SettlementPart]:
+    def settlements(self, home: BucketShard) -> list[SettlementPart]:
         """Return what the draws give back and what they owe, as settlements."""
         level, image, seen_ms = self.batch.level, self.batch.image, self.batch.seen_ms
-        shard, charge = BucketShard(level, seen), Charge.of(level, image, seen_ms)
+        shard, charge = BucketShard(level, home.seen), Charge.of(level, image, seen_ms)
         back = SettlementPart(shard, self.back, charge, changes=0, unused=tuple(self.unused))
         return [part for part in (back, SettlementPart(shard, self.owed, charge, changes=0)) if part.delta]
 
@@ -135,6 +132,12 @@ class WriteUnderWay:
 class CorrectedBucket:
     """A bucket that is written by one write at a time, and the corrections that wait for it."""
 
+    write: WriteUnderWay | None
+    grants: int
+    """How many grants the usage of the bucket does not have yet."""
+    is_drawing: bool
+    """Whether a write was begun in the background."""
+
     def __init__(self, books: Books, home: BucketShard) -> None:
         self.books = books
         self.home = home
@@ -145,20 +148,13 @@ class CorrectedBucket:
     def forget(self) -> None:
         """Start with nothing to correct; in a child process all that there was is the parent's to do."""
         self._corrections: list[Correction] = []
-        self.write: WriteUnderWay | None = None
-        """The one that is under way."""
-        self.grants = 0
-        """How many grants the usage of the bucket does not have yet."""
-        self.is_drawing = False
-        """Whether a write was begun in the background."""
+        self.write, self.grants, self.is_drawing = None, 0, False
 
     def correct(self, batch: PrefetchedBatch, delta: Mapping[str, int], *, unused: bool = False) -> Correction:
         """Have ``delta`` added to what a batch has consumed, with the next write."""
         with self.lock:
-            for found in self._corrections:
-                if found.concerns(batch):
-                    break
-            else:
+            found = next((each for each in self._corrections if each.concerns(batch)), None)
+            if found is None:
                 found = Correction(batch, self.books.now_ms() + self.books.keep_ms)
                 self._corrections.append(found)
                 self.books.schedule(self)
@@ -173,11 +169,10 @@ class CorrectedBucket:
             found, self._corrections = self._corrections, []
             for correction in found:
                 correction.settled = True
-            parts = [part for correction in found for part in correction.settlements(self.home.seen)]
-            for place, part in enumerate(parts):  # the first that can counts the grants as well
-                if not part.is_split:
-                    parts[place], self.grants = part._replace(changes=self.grants), 0
-                    break
+            parts = [part for correction in found for part in correction.settlements(self.home)]
+            place = next((place for place, part in enumerate(parts) if not part.is_split), None)
+            if place is not None:  # the first that can counts the grants as well
+                parts[place], self.grants = parts[place]._replace(changes=self.grants), 0
             return parts
 
     def begin(self, scope: object) -> WriteUnderWay | None:
@@ -201,13 +196,14 @@ class CorrectedBucket:
             if write is not self.write:
                 return
             self.write = None
-            for correction in write.corrections if write.sent else ():
-                correction.settled = True
-                self.books.count_lost(self.home.level, add_up([correction.back, correction.owed]))
             if not write.sent:
                 self._corrections = [*write.corrections, *self._corrections]
                 self.grants += write.grants
                 self.books.schedule(self)
+                return
+            for correction in write.corrections:
+                correction.settled = True
+                self.books.count_lost(self.home.level, add_up([correction.back, correction.owed]))
 
     def settle(self, write: WriteUnderWay, image: Image, now_ms: int) -> tuple[Write | None, Image]:
         """Take the corrections in hand that one write can settle.
@@ -218,7 +214,7 @@ class CorrectedBucket:
         write.corrections += [each for each in self._corrections if each not in split]
         self._corrections = split
         write.grants, self.grants = write.grants + self.grants, 0
-        return _settle_all(self.home, image, write.corrections, write.grants, now_ms)
+        return self._settle_all(image, write.corrections, write.grants, now_ms)
 
     def see(self, image: Image, now_ms: int) -> Image:
         """Return the bucket, last seen as ``image``, as it will be when what is to be corrected is written."""
@@ -226,20 +222,19 @@ class CorrectedBucket:
             return image
         with self.lock:
             in_hand = [] if self.write is None else self.write.corrections
-            return _settle_all(self.home, image, [*in_hand, *self._corrections], 0, now_ms)[1]
+            return self._settle_all(image, [*in_hand, *self._corrections], 0, now_ms)[1]
 
-
-def _settle_all(
-    home: BucketShard, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
-) -> tuple[Write | None, Image]:
-    """Return the write that settles corrections and counts grants, None for nothing; and the image that it leaves."""
-    level, after = home.level, image
-    writes: list[Write] = []
-    for part in [part for correction in corrections for part in correction.settlements(home.seen)]:
-        made = part.settle(after, now_ms, None if charging.is_ahead(level, after) else level).write
-        writes.append(made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES}))
-        after = apply_write(after, writes[-1]) or {}  # nothing is deleted
-    if grants and level.usage_days and HOUR_END in image:
-        writes.append(Write(level.key, (), {}, {CHANGES: grants}, seen=image))
-        after = apply_write(after, writes[-1]) or {}
-    return reduce(compose, writes) if writes else None, after
+    def _settle_all(
+        self, image: Image, corrections: Sequence[Correction], grants: int, now_ms: int
+    ) -> tuple[Write | None, Image]:
+        """Return the write that settles corrections and counts grants, None for nothing; and the image it leaves."""
+        level, after = self.home.level, image
+        writes: list[Write] = []
+        for part in [part for correction in corrections for part in correction.settlements(self.home)]:
+            made = part.settle(after, now_ms, None if charging.is_ahead(level, after) else level).write
+            writes.append(made._replace(add={attr: amount for attr, amount in made.add.items() if attr != CHANGES}))
+            after = apply_write(after, writes[-1]) or {}  # nothing is deleted
+        if grants and level.usage_days and HOUR_END in image:
+            writes.append(Write(level.key, (), {}, {CHANGES: grants}, seen=image))
+            after = apply_write(after, writes[-1]) or {}
+        return reduce(compose, writes) if writes else None, after

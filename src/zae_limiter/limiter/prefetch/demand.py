@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ...core.production import MILLI
-
-if TYPE_CHECKING:
-    from ...records.algebra import Image, Write
-    from ...records.level import BucketLimits
+from ...records.algebra import Image, Write
+from ...records.level import BucketLimits
 
 FEWEST = 2
 """Minimum number of acquires expected while tokens are kept, for any to be drawn in advance."""
@@ -19,8 +16,6 @@ _WINDOW_MS = 100
 
 class Demand:
     """How many acquires callers of this process have asked for lately, and how much of each limit, per second."""
-
-    __slots__ = ("_asked", "_before", "_own", "_seen_ms", "_since_ms", "_wanted", "acquires", "others", "tokens")
 
     def __init__(self, now_ms: int) -> None:
         self.acquires = 0.0

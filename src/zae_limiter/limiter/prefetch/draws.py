@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
 
 from ...core.advance import choose_advance
 from ...core.alerts import Alert
@@ -19,15 +20,16 @@ from ...records.level import ANCHOR, BucketLimits, token_fields
 from ...records.watching import watch
 from ...runtime.deadline import Deadline
 from ..charge_path import ChargePath
-from ..coalescer import PendingCharge
 from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
-from ..engine import Engine
+from ..engine import Charges, Engine
 from ..grant import NOTHING, Grant, new_grant
 from ..planning import ShardCharge, StalePath, add_up, plan_part
 from .bucket import DrawPath, PrefetchedBucket
 from .corrections import NeedsExactWrite, WriteUnderWay
 from .demand import FEWEST
 
+_AT_ONCE = 16
+"""How many writes in the background are done in parallel."""
 _SCARCE = 2
 """Tokens are scarce in a bucket that has less than this many times what this process wants of them."""
 _CAUTION = 0.8
@@ -38,6 +40,18 @@ _CROWDED = 0.7
 
 class DrawEngine(Engine):
     """Charges the `DrawPath` of a prefetched bucket: callers get what is held and what its next write draws."""
+
+    def begin(self) -> Deadline:
+        """Return a new deadline, for work in the background."""
+        return self._backend.deadline()
+
+    async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+        """Run several, some of them in parallel where calls take time."""
+        at_once = 1 if self.never_suspends else _AT_ONCE
+        for first in range(0, len(works), at_once):
+            for outcome in await self._runtime.run_together([work() for work in works[first : first + at_once]]):
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
     def start_if_low(self, bucket: PrefetchedBucket) -> None:
         """Draw more tokens in the background before those that are held run out, unless that is under way."""
@@ -74,9 +88,7 @@ class DrawEngine(Engine):
         if not _bucket_of(chain).may_have_more:
             super().refuse_again(chain, cost, now_ms)
 
-    async def charge(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
-    ) -> None:
+    async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide charges as of now. Raise `NeedsExactWrite` while another write is under way."""
         bucket = _bucket_of(chain)
         write = bucket.begin(self._scope or self._runtime.scope())
@@ -87,9 +99,7 @@ class DrawEngine(Engine):
         finally:
             bucket.end(write)
 
-    def _draft(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, knowledge: Freshness
-    ) -> CommitPlan | Lack:
+    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing
@@ -153,22 +163,22 @@ class DrawEngine(Engine):
         return crossing
 
     async def _follow(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
-    ) -> tuple[ChargePath, list[PendingCharge[Grant]]]:
+        self, chain: ChargePath, pending: Charges, deadline: Deadline, *, charges: bool = False
+    ) -> tuple[ChargePath, Charges]:
         """Raise `StalePath`: the bucket is found by way of chains, which have to be resolved as wholes."""
         raise StalePath
 
     async def refuse(
         self,
         chain: ChargePath,
-        pending: list[PendingCharge[Grant]],
+        pending: Charges,
         lack: Lack,
         now_ms: int,
-        knowledge: Freshness,
+        freshness: Freshness,
         deadline: Deadline,
     ) -> bool:
         """Refuse every charge as of now, when more tokens may be granted than before."""
-        return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), knowledge, deadline)
+        return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), freshness, deadline)
 
 
 def _bucket_of(chain: ChargePath) -> PrefetchedBucket:
@@ -177,12 +187,8 @@ def _bucket_of(chain: ChargePath) -> PrefetchedBucket:
 
 
 def _choose_charges(
-    level: BucketLimits,
-    pending: Iterable[PendingCharge[Grant]],
-    ready: Mapping[str, int],
-    image: Image | None,
-    now_ms: int,
-) -> list[PendingCharge[Grant]]:
+    level: BucketLimits, pending: Charges, ready: Mapping[str, int], image: Image | None, now_ms: int
+) -> Charges:
     """Return the charges that can be served, in order: from what is ``ready`` and from the bucket."""
     names, floor = level.token_limits.keys(), level.floor(image)
     balances = records.reading([(level, image)], now_ms).balances
@@ -192,9 +198,8 @@ def _choose_charges(
     chosen = []
     for charge in pending:
         needs = {name: need for name, need in charge.cost.items() if name in names}
-        if any(need > most[name] for name, need in needs.items()):
-            continue
-        if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
+        fits = all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items())
+        if fits and not any(need > most[name] for name, need in needs.items()):
             chosen.append(charge)
             held |= {name: held[name] - need for name, need in needs.items()}
     return chosen
@@ -215,12 +220,11 @@ def _plan(
     change, drawn = _draw(bucket, write, image, short)
     if drawn and change is None:
         return None
-    made = [settled] if settled else []
-    made += [charging.write_of(change, level.key, image)] if change else []
-    if not made:
+    made = [settled, charging.write_of(change, level.key, image) if change else None]
+    if not any(made):
         return []
     alerts: tuple[Alert, ...] = ()
-    whole = made[0] if len(made) == 1 else compose(*made)
+    whole = reduce(compose, filter(None, made))
     if level.token_limits.watched:
         both = charging.change_of(whole)
         both.drawn = _find_drawn(bucket, before, change, both, now_ms)
@@ -237,7 +241,7 @@ def _find_drawn(
     level, seen = bucket.home
     frame = None if ANCHOR in whole.put else seen.limits(level, image, now_ms)
     if frame is None:  # it is moved by the draw
-        drawn = {} if draw is None else draw.drawn
+        drawn = draw.drawn if draw else {}
         return {name: each._replace(tokens=image[token_fields(name).tokens]) for name, each in drawn.items()}
     found = {}
     for name, limit in frame.by_name.items():
@@ -285,9 +289,10 @@ def _choose_advance(
 ) -> dict[str, int]:
     """Return what to draw beyond what is ``short``: for as many acquires of the usual cost as all limits have."""
     demand, keep, share = bucket.demand, bucket.books.keep_ms / MILLI, 1.0
+    draws_ahead = bucket.draws and bucket.is_hot and not bucket.books.is_closed
     held, age_ms = bucket.count_left(now_ms), max(0, now_ms - bucket.home.seen.seen_ms)
     wanted: dict[str, float] = {}
-    for name, limit in frame.by_name.items() if bucket.draws_ahead else ():
+    for name, limit in frame.by_name.items() if draws_ahead else ():
         usual = demand.tokens.get(name, 0.0) * keep
         if not usual:
             continue

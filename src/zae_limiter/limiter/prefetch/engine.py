@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...core.decide import describe
 from ...core.errors import RateLimitExceeded
@@ -17,19 +16,16 @@ from ...repository.backend import Backend
 from ...repository.last_seen import Reserving
 from ...runtime.deadline import Deadline
 from ...runtime.retries import tries
-from ..amounts import check_known
-from ..charge_path import BucketShard, ChargePath
+from ..charge_path import ChargePath
 from ..coalescer import Turn
 from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant
+from ..options import AcquireOptions, check_known
 from ..planning import StalePath
-from .bucket import Taken
+from .bucket import PrefetchedBucket, Taken
 from .corrections import NeedsExactWrite
 from .draws import DrawEngine
-
-if TYPE_CHECKING:
-    from ..options import AcquireOptions
-    from .prefetcher import Prefetcher
+from .prefetcher import Prefetcher
 
 
 def extend(engine: Engine, backend: Backend, prefetcher: Prefetcher) -> PrefetchingEngine:
@@ -71,9 +67,7 @@ class PrefetchingEngine(Engine):
                 return None
         for level, _ in chain.primary_shards:
             bucket = self.prefetcher.get((level.key.pk, level.priority))
-            taken = None
-            if bucket is not None and bucket.serves(level):
-                taken = bucket.take(cost, now_ms)
+            taken = bucket.take(cost, now_ms) if bucket is not None and bucket.serves(level) else None
             if taken is None:
                 for each in found:
                     each.undo()
@@ -104,7 +98,8 @@ class PrefetchingEngine(Engine):
             cold: tuple[int, ...] = ()
             try:
                 for place, home in enumerate(() if exact else chain.primary_shards):
-                    served[place] = await self._take_level(chain, home, cost, now_ms, deadline, counts)
+                    bucket = self.prefetcher.find(home, chain.given)
+                    served[place] = await self._take_level(bucket, cost, now_ms, deadline, counts)
                 cold = tuple([place for place, taken in enumerate(served) if taken is None])
                 grant = new_grant((chain, cost, (), now_ms, NOTHING, None, None, tuple(served)))
                 if cold:
@@ -143,16 +138,9 @@ class PrefetchingEngine(Engine):
         raise type(error)(partial(describe, chain.readings_for(cost, now_ms), cost, now_ms)) from None
 
     async def _take_level(
-        self,
-        chain: ChargePath,
-        home: BucketShard,
-        cost: Mapping[str, int],
-        now_ms: int,
-        deadline: Deadline,
-        counts: bool,
+        self, bucket: PrefetchedBucket | None, cost: Mapping[str, int], now_ms: int, deadline: Deadline, counts: bool
     ) -> TakenTokens | None:
         """Take a cost from what is held of one level, drawing more if need be; None if it needs an exact write."""
-        bucket = self.prefetcher.find(home, chain.given)
         if bucket is None:
             return None
         if counts:
@@ -163,7 +151,7 @@ class PrefetchingEngine(Engine):
             return taken
         if not (bucket.is_hot or bucket.batches) or not any(cost.get(name) for name in bucket.names):
             return None
-        if home.seen.image is None:  # the exact write makes the bucket
+        if bucket.home.seen.image is None:  # the exact write makes the bucket
             return None
         try:
             grant = await self.draws.take(bucket.chain, cost, now_ms, deadline)

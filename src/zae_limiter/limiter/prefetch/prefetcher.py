@@ -9,7 +9,6 @@ import time
 import weakref
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...core.decide import Reading
 from ...core.errors import ZAELimiterError
@@ -22,14 +21,13 @@ from ...runtime.blocking import run
 from ...runtime.housekeeper import HOUSEKEEPER
 from ...runtime.port import Caller
 from ...stores.bounded import BoundedMap
-from ..charge_path import BucketShard, ChargePath, Override
+from ..background import BackgroundStore
+from ..charge_path import BucketShard, ChargePath
+from ..charge_paths import ChargePaths
+from ..options import Override
 from .bucket import PrefetchedBucket
 from .corrections import Books
 from .draws import DrawEngine
-
-if TYPE_CHECKING:
-    from ..background import BackgroundStore
-    from ..charge_paths import ChargePaths
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How many times a bucket that is being written elsewhere is tried, and the pause between tries, in seconds."""
@@ -91,7 +89,11 @@ class Prefetcher(Books):
     async def flush(self, draws: DrawEngine | None = None, due_ms: int | None = None) -> None:
         """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
         draws, everything = draws or self.draws, due_ms is None
-        found = [bucket for bucket in self.active() if due_ms is None or bucket.is_due(due_ms)]
+        found = self.active()
+        if due_ms is not None:
+            for bucket in found:
+                bucket.end_batches(due_ms)
+            found = [bucket for bucket in found if bucket.due_ms() <= due_ms]
         await draws.run_each([partial(self._write_down, bucket, draws, everything) for bucket in found])
 
     async def _write_down(self, bucket: PrefetchedBucket, draws: DrawEngine, everything: bool) -> None:
@@ -134,7 +136,6 @@ class Prefetcher(Books):
         return max(_SHORTEST_PAUSE_MS, due_ms - self.now_ms()) / MILLI
 
     def _open_draws(self) -> DrawEngine:
-        """Return an engine that can write in the calling thread."""
         return self.draws.over(self._background.open_backend(), DrawEngine)
 
     def wake(self, due_ms: int) -> None:
@@ -169,8 +170,8 @@ class Prefetcher(Books):
         No thread can be started any more: the buckets are written one after the other, and none is begun after the time
         that one call may take. What is left over is lost, as in a crash.
         """
-        found = [] if self.is_closed else self.active()
-        if not found or self._background.needs_loops:
+        found = [] if self.is_closed or self._background.needs_loops else self.active()
+        if not found:
             return
         self.is_closed = True
         ends = time.monotonic() + self._backend.timeout

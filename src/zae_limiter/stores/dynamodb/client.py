@@ -28,8 +28,16 @@ from ...forks import protect
 from ..outcomes import Failure, Meaning, NoneFree, NotSent, Remedy, Unknown
 from .answers import REQUEST_ID, DateClock, Refused, Unreadable, date_ms_of, failure, parse_answer
 from .connections import Connections
-from .credentials import FIND_SECONDS, Credentials, CredentialSource, Origin, open_session, signed_headers
-from .identity import CallerIdentity, ask_sts
+from .credentials import (
+    FIND_SECONDS,
+    CallerIdentity,
+    Credentials,
+    CredentialSource,
+    Origin,
+    ask_sts,
+    open_session,
+    signed_headers,
+)
 from .settings import Settings, resolve
 from .sockets import AsyncSockets, BlockingSockets
 from .wire import MAX_BODY, request_bytes

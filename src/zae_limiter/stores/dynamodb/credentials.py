@@ -1,8 +1,11 @@
-"""Credentials of every kind that botocore resolves, cached so that requests do not wait; how requests are signed.
+"""Credentials of every kind that botocore resolves, how requests are signed, and whose the credentials are.
 
 botocore is asked in a thread of its own, by one thread at a time: a provider may hang, and no caller hangs with it
 longer than its deadline. It is asked once a minute, and renews expiring credentials in good time, while callers use the
 cached ones, which are valid for minutes more. Only the first call waits, and one whose credentials were refused.
+
+Whose they are is for the audit log only: STS is asked once, in a thread of its own. Nobody waits long for it, no
+failure is an error, and one is remembered for minutes.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from hmac import digest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...core.errors import (
     AccessDeniedError,
@@ -26,6 +29,9 @@ from ...core.errors import (
 )
 from ...forks import after_fork, protect
 from ...logs import CREDENTIALS_NOT_RENEWED, log_event
+from .sockets import Sockets
+
+T = TypeVar("T")
 
 _SERVICE = "dynamodb"
 _FRESH_SECONDS = 60.0
@@ -117,6 +123,15 @@ def _load_service_models(data_path: str | None) -> Any:
     return create_loader(data_path)
 
 
+def _start(run: Future[T], work: Callable[[], None], name: str) -> Future[T]:
+    """Begin a run: ``work`` ends it in a daemon thread."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:  # no thread can be started any more when the interpreter ends
+        work()
+    return run
+
+
 class CredentialSource:
     """The current credentials, and how to renew them."""
 
@@ -156,12 +171,7 @@ class CredentialSource:
             run = self._run = Future()
             run.set_running_or_notify_cancel()  # whoever gives up waiting cannot cancel it for the others
             self.run_began = now
-        thread = threading.Thread(target=self._work, args=(run, refused), name="zae-limiter-credentials", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no thread can be started any more when the interpreter ends
-            self._work(run, refused)
-        return run
+        return _start(run, partial(self._work, run, refused), "zae-limiter-credentials")
 
     def _work(self, run: Future[Credentials], refused: Credentials | None) -> None:
         """Ask, and end the run with the answer. What is used meanwhile stays valid: a failure is logged."""
@@ -248,3 +258,75 @@ def _translate(error: Exception) -> InfrastructureError:
     if names.intersection(_TRANSIENT) or status >= 500:
         return RateLimiterUnavailable(f"The AWS credentials could not be renewed: {error}", error)
     return AccessDeniedError(f"The AWS credentials could not be obtained: {quote(error)}. To fix it, {_ADVICE}.")
+
+
+_ANSWER_SECONDS = 1.0
+"""How long STS may take to accept a connection, and to answer."""
+_WAIT_SECONDS = 2.0
+"""How long a caller waits at most: also looking up a name, and loading botocore's client, take their time."""
+_UNKNOWN_SECONDS = 300.0
+"""How long STS is not asked again after it did not answer."""
+
+
+class CallerIdentity:
+    """The ARN of the caller, once it is known. ``ask`` blocks until it is there, or raises."""
+
+    def __init__(self, ask: Callable[[], str], sockets: Sockets, timer: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._sockets = sockets
+        self._timer = timer
+        self._arn: str | None = None
+        self._ask_again_at = 0.0
+        self._run: Future[None] | None = None
+        """The run that is under way: those who want to know at once wait for the same one."""
+        self._lock = threading.Lock()
+        protect(self._lock)
+        after_fork(self._forget_run)
+
+    async def find(self, timeout: float) -> str | None:
+        """Return the ARN. Return None if nobody tells it within ``timeout`` seconds, or did not minutes ago."""
+        if self._arn is None and self._timer() >= self._ask_again_at:
+            try:
+                await self._sockets.outcome(self._begin(), min(timeout, _WAIT_SECONDS))
+            except TimeoutError:  # the run goes on; later changes have what it finds
+                self._ask_again_at = self._timer() + _UNKNOWN_SECONDS
+        return self._arn
+
+    def _begin(self) -> Future[None]:
+        """Return the run that is under way, else begin one in a daemon thread."""
+        with self._lock:
+            if self._run is not None:
+                return self._run
+            run = self._run = Future()
+            run.set_running_or_notify_cancel()  # whoever gives up waiting cannot cancel it for the others
+        return _start(run, partial(self._work, run), "zae-limiter-identity")
+
+    def _work(self, run: Future[None]) -> None:
+        try:
+            self._arn = self._ask()
+        except Exception:
+            self._ask_again_at = self._timer() + _UNKNOWN_SECONDS
+        finally:
+            self._run = None
+            run.set_result(None)
+
+    def _forget_run(self) -> None:
+        """In a fork: the thread of a run is not there."""
+        self._run = None
+
+
+def ask_sts(session: Any, credentials: Credentials, region: str, endpoint_url: str | None) -> str:
+    """Return the ARN of the caller; everybody may ask for that. Raise an error of botocore."""
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=_ANSWER_SECONDS,
+        read_timeout=_ANSWER_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": 1},
+    )
+    keys = dict(zip(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), credentials, strict=True))
+    client = session.create_client("sts", region_name=region, endpoint_url=endpoint_url, config=config, **keys)
+    try:
+        return str(client.get_caller_identity()["Arn"])
+    finally:
+        client.close()

@@ -12,7 +12,7 @@ from ...core.errors import InfrastructureError
 from ...core.values import BackendCapabilities
 from ...records import version
 from ...records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
-from . import table, transactions
+from . import commits, table
 from .access import Access
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DynamoStore:
 
     async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
         """Apply all writes if all guards hold, else none."""
-        return await self._run(transactions.commit, writes, timeout)
+        return await self._run(commits.commit, writes, timeout)
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""

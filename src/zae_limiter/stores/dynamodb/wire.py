@@ -1,14 +1,15 @@
 """HTTP/1.1 without sockets: bytes in, values out.
 
 Answers come with ``Content-Length``, chunked, or until the connection ends; interim 1xx answers are skipped. Whatever
-comes is an answer or `Broken`; its size is bounded, and so is the work: each byte is searched once and copied twice,
+comes is an answer or `Broken`; its size is bounded, and so is the work: each byte is searched once and copied thrice,
 however it comes in pieces.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Generator
 from typing import NamedTuple
 
 _MAX_HEAD = 64 * 1024
@@ -21,6 +22,7 @@ _FIXED = "accept-encoding: identity\r\nuser-agent: zae-limiter\r\n"
 _STATUS_LINE = re.compile(r"(HTTP/1\.[0-9]) ([0-9]{3})(?: .*)?", re.DOTALL)
 _LENGTH = re.compile(r"[0-9]{1,12}")
 _CHUNK_HEAD = re.compile(rb"[ \t]*([0-9a-fA-F]{1,12})[ \t]*(;.*)?", re.DOTALL)
+_BROKEN_CHUNK = "the answer has a broken chunk"
 _FRAMING = frozenset(("content-length", "transfer-encoding"))
 
 
@@ -50,163 +52,121 @@ def connect_bytes(host: str, port: int, authorization: str | None) -> bytes:
     return f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n{credentials}\r\n".encode("latin-1")
 
 
-@dataclass(slots=True)
 class Reader:
     """Collects the bytes of one answer with a body of up to ``most`` bytes.
 
     ``tunnel`` says that it is a proxy's answer to a `connect_bytes`.
     """
 
-    tunnel: bool = False
-    most: int = MAX_BODY
-    keep_alive: bool = True
-    _buffer: bytearray = field(default_factory=bytearray)
-    _start: int = 0
-    """Everything before is done with."""
-    _searched: int = 0
-    """No end of a line, or of the headers, begins before."""
-    _status: int = 0
-    _headers: dict[str, str] = field(default_factory=dict)
-    _length: int | None = None
-    _chunks: _Chunks | None = None
+    def __init__(self, tunnel: bool = False, most: int = MAX_BODY, _buffer: bytearray | None = None) -> None:
+        self.keep_alive = True
+        self._tunnel = tunnel
+        self._most = most
+        self._buffer = bytearray() if _buffer is None else _buffer
+        self._start = 0
+        """Everything before is done with."""
+        self._limit = math.inf
+        """Most bytes of an answer that does not say how long it is."""
+        self._begun = self._ended = False
+        self._parser = self._parse()
 
     def feed(self, data: bytes) -> Answer | None:
         """Take received bytes and return the answer once it is complete. No bytes mean that the connection ended."""
         self._buffer += data
-        if self._status or self._take_head():
-            end = self._end_of_body(ended=not data) if self._length is None else self._start + self._length
-            if end is not None and len(self._buffer) >= end:
-                self.keep_alive = self.keep_alive and len(self._buffer) == end
-                parts = [memoryview(self._buffer)[self._start : end]] if self._chunks is None else self._chunks.parts
-                return Answer(self._status, self._headers, b"".join(parts))
+        self._ended = not data
+        if len(self._buffer) > self._limit:
+            raise Broken("the answer has no end")
+        try:
+            next(self._parser)
+        except StopIteration as complete:
+            self.keep_alive = self.keep_alive and len(self._buffer) == self._start
+            answer: Answer = complete.value
+            return answer
         if not data:
-            when = "in the middle of the answer" if self._status else "before an answer came"
+            when = "in the middle of the answer" if self._begun else "before an answer came"
             raise Broken(f"the connection was closed {when}")
         return None
 
-    def _take_head(self) -> bool:
-        """Read status and headers, skipping any 1xx. Return False while they are incomplete."""
-        while True:
-            end = self._buffer.find(b"\r\n\r\n", self._searched)
-            if (len(self._buffer) if end < 0 else end) > _MAX_HEAD:
-                raise Broken("the headers of the answer have no end")
-            if end < 0:
-                self._searched = max(self._start, len(self._buffer) - 3)
-                return False
-            first, *lines = self._buffer[self._start : end].decode("latin-1").split("\r\n")
-            self._start = self._searched = end + 4
+    def _parse(self) -> Generator[None, None, Answer]:
+        """Parse the answer, skipping any 1xx; yields where more bytes are needed."""
+        status, version = 0, ""
+        while status < 200:
+            problem = "the headers of the answer have no end"
+            head = yield from self._take_until(b"\r\n\r\n", _MAX_HEAD - self._start, problem)
+            first, *lines = head.decode("latin-1").split("\r\n")
             found = _STATUS_LINE.fullmatch(first)
             if found is None:
                 raise Broken(f"the answer is not HTTP: {first[:40]!r}")
-            self._status = int(found[2])
-            if self._status >= 200:
-                break
-            self._status = 0
+            status, version = int(found[2]), found[1]
+        self._begun = True
+        headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
             name = name.lower()
-            if name in _FRAMING and name in self._headers:
+            if name in _FRAMING and name in headers:
                 raise Broken(f"the answer has two headers {name}")
-            self._headers[name] = value.strip()
-        connection = self._headers.get("connection", "").lower()
-        self.keep_alive = "close" not in connection and (found[1] != "HTTP/1.0" or "keep-alive" in connection)
-        self._find_length()
-        return True
+            headers[name] = value.strip()
+        connection = headers.get("connection", "").lower()
+        self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
+        body = b""
+        if status not in (204, 304) and not (self._tunnel and status < 300):
+            body = yield from self._take_body(headers.get("content-length"), headers.get("transfer-encoding"))
+        return Answer(status, headers, body)
 
-    def _find_length(self) -> None:
-        """Find out where the body ends, from the headers."""
-        length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
-        if self._status in (204, 304) or (self.tunnel and self._status < 300):
-            self._length = 0
-        elif coding is not None:
+    def _take_body(self, length: str | None, coding: str | None) -> Generator[None, None, bytes]:
+        if coding is None and length is not None:
+            if not _LENGTH.fullmatch(length) or int(length) > self._most:
+                raise Broken(f"the answer claims a length of {length[:20]!r}")
+            return (yield from self._take(int(length)))
+        self._limit = 2 * self._most + _MAX_HEAD
+        if coding is not None:
             if coding.lower() != "chunked":
                 raise Broken(f"the answer is encoded as {coding[:20]!r}")
             self.keep_alive = self.keep_alive and length is None  # who sends both may mean something else by them
-            self._chunks = _Chunks(self._buffer, self._start, self.most)
-        elif length is not None:
-            if not _LENGTH.fullmatch(length) or int(length) > self.most:
-                raise Broken(f"the answer claims a length of {length[:20]!r}")
-            self._length = int(length)
-        else:
-            self.keep_alive = False
+            return (yield from self._take_chunks())
+        self.keep_alive = False
+        while not self._ended:
+            yield
+        return (yield from self._take(len(self._buffer) - self._start))
 
-    def _end_of_body(self, ended: bool) -> int | None:
-        """Return where a body of unknown length ends, or None while that has not come."""
-        if len(self._buffer) > 2 * self.most + _MAX_HEAD:
-            raise Broken("the answer has no end")
-        if self._chunks is None:
-            return len(self._buffer) if ended else None
-        return self._chunks.start if self._chunks.take() else None
+    def _take_chunks(self) -> Generator[None, None, bytes]:
+        """Take a body in chunks, and its trailers. Raise `Broken` if that has more framing than content."""
+        body_start, content, in_trailers = self._start, bytearray(), False
+        while True:
+            line = yield from self._take_until(b"\r\n", _MAX_CHUNK_HEAD, _BROKEN_CHUNK)
+            if self._start - body_start - len(content) > _MAX_HEAD + len(content) // _FRAMING_SHARE:
+                raise Broken("the answer has more framing than content")
+            if in_trailers:
+                if not line:
+                    return bytes(content)
+                continue
+            found = _CHUNK_HEAD.fullmatch(line)
+            size = -1 if found is None else int(found[1], 16)
+            if not 0 <= size <= self._most:
+                raise Broken(_BROKEN_CHUNK)
+            in_trailers = not size
+            if size:
+                content += yield from self._take(size)
+                if (yield from self._take(2)) != b"\r\n":
+                    raise Broken(_BROKEN_CHUNK)
 
+    def _take_until(self, mark: bytes, most: int, problem: str) -> Generator[None, None, bytes]:
+        """Take up to ``most`` bytes that end before ``mark``, and that. Raise `Broken` with ``problem`` for more."""
+        searched = self._start
+        while (end := self._buffer.find(mark, searched)) < 0 and len(self._buffer) - self._start <= most:
+            searched = max(self._start, len(self._buffer) - len(mark) + 1)
+            yield
+        if end < 0 or end - self._start > most:
+            raise Broken(problem)
+        taken = yield from self._take(end - self._start)
+        self._start += len(mark)
+        return taken
 
-class _Chunks:
-    """The chunks of a body in a buffer that grows: those that were complete, and where the next one begins."""
-
-    __slots__ = ("_buffer", "_content", "_first", "_framing", "_in_trailers", "_most", "_searched", "parts", "start")
-
-    def __init__(self, buffer: bytearray, start: int, most: int) -> None:
-        self.parts: list[bytes] = []
-        self.start = start
-        """Everything before is done with; while a chunk is awaited, its end."""
-        self._buffer = buffer
-        self._most = most
-        self._searched = start
-        self._first: int | None = None
-        """The first byte of the chunk that is awaited, None while its head is."""
-        self._in_trailers = False
-        self._framing = self._content = 0
-
-    def take(self) -> bool:
-        """Take what is complete. Return whether that is all, with ``start`` after it."""
-        while not self._in_trailers:
-            if self._first is None and not self._take_head():
-                return False
-            if self._first is not None and not self._take_content(self._first):
-                return False
-        while (line := self._next_line()) is not None:
-            if not line:
-                return True
-        return False
-
-    def _take_head(self) -> bool:
-        """Read the head of a chunk. Return False while it is incomplete."""
-        head = self._next_line()
-        if head is None:
-            return False
-        found = _CHUNK_HEAD.fullmatch(head)
-        size = -1 if found is None else int(found[1], 16)
-        if not 0 <= size <= self._most:
-            raise Broken("the answer has a broken chunk")
-        if size:
-            self._first, self.start = self.start, self.start + size + 2
-        else:
-            self._in_trailers = True
-        return True
-
-    def _take_content(self, first: int) -> bool:
-        """Take the content of a chunk. Return False while it is incomplete."""
-        end = self.start
-        if len(self._buffer) < end:
-            return False
-        if self._buffer[end - 2 : end] != b"\r\n":
-            raise Broken("the answer has a broken chunk")
-        self.parts.append(bytes(memoryview(self._buffer)[first : end - 2]))
-        self._content += end - 2 - first
-        self._framing += 2
-        self._first, self._searched = None, end
-        return True
-
-    def _next_line(self) -> bytes | None:
-        """Take the next line, without its end, or None if it is incomplete."""
-        end = self._buffer.find(b"\r\n", self._searched)
-        if (len(self._buffer) if end < 0 else end) - self.start > _MAX_CHUNK_HEAD:
-            raise Broken("the answer has a broken chunk")
-        if end < 0:
-            self._searched = max(self.start, len(self._buffer) - 1)
-            return None
-        self._framing += end - self.start + 2
-        if self._framing > _MAX_HEAD + self._content // _FRAMING_SHARE:
-            raise Broken("the answer has more framing than content")
-        line = bytes(self._buffer[self.start : end])
-        self.start = self._searched = end + 2
-        return line
+    def _take(self, size: int) -> Generator[None, None, bytes]:
+        """Take so many bytes."""
+        end = self._start + size
+        while len(self._buffer) < end:
+            yield
+        taken = bytes(memoryview(self._buffer)[self._start : end])
+        self._start = end
+        return taken

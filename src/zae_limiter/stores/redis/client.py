@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import InfrastructureError, RateLimiterUnavailable, quote
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
-from .answers import Refusal
-from .nodes import Nodes
+from .answers import Refusal, read_redirection
+from .links import Nodes
 from .resp import Script, pack
 from .settings import Address
-from .shapes import read_redirection
 
 if TYPE_CHECKING:
     from ...core.reports import BackendStats

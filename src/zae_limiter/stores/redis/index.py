@@ -1,4 +1,7 @@
-"""The index of a cell: queries over its entries, and how it is swept of records that have expired.
+"""Where records live: the names of all keys, the cells that they are spread over, and the index of each cell.
+
+Every key carries the number of its cell as a hash tag, so that a Redis Cluster keeps a cell in one slot. A cell holds
+records with their index and their expiries; a commit inside one cell is atomic. A single server has one cell.
 
 Redis drops an expired record by itself, but not what the index says of it. So an entry may outlive its record, and is
 left out of queries then. Every so often a commit is followed by a look at the expiries that are due: after as many new
@@ -10,20 +13,54 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+from zlib import crc32
 
 from ...core.errors import CorruptRecordError, InfrastructureError
 from ...records.algebra import Image, Key, Page, Query, Write
+from ...records.keys import owner, owners
 from ..ranges import index_entry
+from .answers import read_entries
 from .images import can_change_index
 from .resp import SWEEP, pack_arguments
-from .shapes import read_entries
 
 if TYPE_CHECKING:
     from ...clock import Clock
     from .client import Client
-    from .layout import Layout
+
+CLUSTER_CELLS = 64
+"""As many as spread well over a dozen nodes; part of the stored format."""
+
+
+class Layout:
+    """The key names of one prefix, in lists by cell.
+
+    ``records[cell] % key`` is the name of the string that holds a record: no part of a key contains a control
+    character. ``indexes`` and ``expiries`` are the sorted sets of index entries, and of records that will expire.
+    """
+
+    def __init__(self, prefix: str, cells: int) -> None:
+        starts = [f"{prefix}:{{{cell}}}:" for cell in range(cells)]
+        self.prefix = prefix
+        self.cells = cells
+        self.records = [f"{start}%s\t%s" for start in starts]
+        self.indexes = [f"{start}index" for start in starts]
+        self.expiries = [f"{start}expiries" for start in starts]
+
+    def cell(self, key: Key) -> int:
+        """Return the cell of a record."""
+        return 0 if self.cells == 1 else self._cell_of(owner(key))
+
+    def cells_of(self, query: Query) -> Iterable[int]:
+        """Return the cells in which a query can find anything."""
+        whose = owners(query)
+        if self.cells == 1 or whose is None:
+            return range(self.cells)
+        return {self._cell_of(name) for name in whose}
+
+    def _cell_of(self, name: str) -> int:
+        return crc32(name.encode()) % self.cells
 
 
 Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]

@@ -1,8 +1,11 @@
-"""Links: opening a connection to one server, and finding out why that fails.
+"""Links and nodes: opening a connection to one server, finding out why that fails, and sending commands over it.
 
 A setting that is wrong is no outage. TLS files are checked again when a connection fails; a certificate that either
 side refuses is a `ConfigurationError`, and so is a server that speaks TLS where we do not, or the other way round. Such
 a server never says so: it closes the connection, or waits for more. So it is asked in its own way.
+
+A command fails in one of three ways: `NotSent` says that the server cannot have seen it, `Unknown` that it may have
+been carried out, `Refusal` that it was not. The pools raise the first two, where they know which of them it is.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import math
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import redis
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
@@ -19,15 +24,13 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 from ...core.errors import ConfigurationError
 from ...logs import EVICTION, log_event
 from ..outcomes import NotSent, Unknown
+from ..pools import Pools
 from ..tls import check_files, find_wrong_setting, first_bytes, is_tls
-from .answers import Refusal
+from .answers import Refusal, read_eviction_policy
+from .pipeline import AsyncLink, SharedPool
 from .resp import pack
 from .settings import Address
-from .shapes import read_eviction_policy
-
-if TYPE_CHECKING:
-    from .pipeline import AsyncLink
-    from .wires import BlockingLink, Wire
+from .wires import BlockingLink, BlockingPool, Wire
 
 MEMORY = ("INFO", "memory")
 """Asks how the server uses its memory."""
@@ -190,3 +193,35 @@ def _root(error: BaseException) -> BaseException:
     while (earlier := error.__cause__ or error.__context__) is not None:
         error = earlier
     return error
+
+
+class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
+    """The connections to the servers that a client talks to under one login, by address; made on first use."""
+
+    def __init__(
+        self, wire: Wire, login: dict[str, Any], *, connect_timeout: float, limit: int, backend: str | None = None
+    ) -> None:
+        self.opener = LinkOpener(wire, login, connect_timeout, backend)
+        self._wire = wire
+        self._limit = limit
+
+    def __missing__(self, address: Address) -> Pools[BlockingPool | SharedPool]:
+        make = partial(self._wire.new_pool, self._limit, str(address), partial(self.opener.open, address))
+        return self.setdefault(address, Pools(self._wire, make))
+
+    async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
+        """Send one command and return its answer; raise `Refusal` if that is an error."""
+        (answer,) = await self[address].here().call(pack(command), 1, deadline)
+        if isinstance(answer, Exception):
+            raise Refusal(answer, str(address)) from answer
+        return answer
+
+    def close(self) -> None:
+        """Close every idle connection; one in use is closed when it is done."""
+        for pools in list(self.values()):
+            pools.close()
+
+    def leave(self, address: Address) -> None:
+        """Close the idle connections to one server."""
+        if address in self:
+            self[address].close()

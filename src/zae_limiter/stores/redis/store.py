@@ -18,14 +18,13 @@ from ...records.keys import STATE
 from ...records.usage import USAGE_RETENTION_DAYS
 from ..server_clock import ServerClock
 from . import index
+from .answers import read_eviction_policy, read_time_ms
 from .client import Client
 from .images import can_change_index, decode_image, encode, plan_swap, tokens_of
-from .layout import CLUSTER_CELLS, Layout
-from .links import MEMORY, check_login
-from .nodes import Nodes
+from .index import CLUSTER_CELLS, Layout
+from .links import MEMORY, Nodes, check_login
 from .resp import COMMIT, SWAP, pack_arguments
 from .settings import Settings
-from .shapes import read_eviction_policy, read_time_ms
 from .topology import open_topology
 from .wires import AsyncWire, BlockingWire
 

@@ -12,10 +12,9 @@ from redis.crc import key_slot
 
 from ...core.errors import RateLimiterUnavailable, quote
 from ..outcomes import NotSent, Unknown
-from .answers import Refusal
-from .nodes import Nodes
+from .answers import Ranges, Refusal, read_address, read_slots
+from .links import Nodes
 from .settings import Address, Settings
-from .shapes import Ranges, read_address, read_slots
 from .wires import Wire
 
 T = TypeVar("T")

@@ -26,16 +26,12 @@ the limiter keeps its laws on any store that passes them is proved in the tests 
 """
 
 from . import commits, expiry, guards, lifecycle, ranges, values, writes
-from .check import Check, deviating
+from .check import Check, checks_of, deviating
 
-STORE_CHECKS: tuple[Check, ...] = (
-    *guards.CHECKS,
-    *writes.CHECKS,
-    *commits.CHECKS,
-    *expiry.CHECKS,
-    *values.CHECKS,
-    *ranges.CHECKS,
-    *lifecycle.CHECKS,
+STORE_CHECKS: tuple[Check, ...] = tuple(
+    check
+    for module in (guards, writes, commits, expiry, values, ranges, lifecycle)
+    for check in checks_of(vars(module))
 )
 """What every store has to do."""
 

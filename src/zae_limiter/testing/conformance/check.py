@@ -1,4 +1,7 @@
-"""A check: one claim about a store, proved by one coroutine that runs in both modes."""
+"""A check: one claim about a store, proved by one coroutine that runs in both modes, and what it expects.
+
+Expectations raise AssertionError themselves, so that they also hold under ``python -O``.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def check(work: Work) -> Check:
 
 
 def checks_of(module: Mapping[str, object]) -> tuple[Check, ...]:
-    """Return the checks that a module defines, in their order; to be called with its ``globals()``."""
+    """Return the checks that a module defines, in their order, by its ``globals()`` or ``vars``."""
     own = module["__name__"]
     found = (value for value in module.values() if isinstance(value, Check))
     return tuple(each for each in found if each.work.__module__ == own)
@@ -88,3 +91,25 @@ def deviating(checks: Iterable[Check], deviations: Mapping[str, str]) -> tuple[C
     if unknown:
         raise ValueError(f"no such checks: {', '.join(sorted(unknown))}")
     return tuple(replace(each, deviation=deviations[each.name]) if each.name in deviations else each for each in every)
+
+
+def true(holds: object, claim: str) -> None:
+    """Raise AssertionError unless ``claim`` holds."""
+    if not holds:
+        raise AssertionError(claim)
+
+
+def same(found: object, expected: object, claim: str) -> None:
+    """Raise AssertionError unless both are equal, with the same types all the way down: 1, 1.0 and True differ."""
+    if not _alike(found, expected):
+        raise AssertionError(f"{claim}\n  expected: {expected!r}\n  found:    {found!r}")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):  # a store may hand out images of a class of its own
+        return one.keys() == other.keys() and all(_alike(one[name], other[name]) for name in one)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)

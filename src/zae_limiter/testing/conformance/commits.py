@@ -8,16 +8,14 @@ from functools import partial
 from ...records.algebra import ABSENT, PRESENT, Committed, Conflict, Guard, Key, Write
 from ...stores.port import Store
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same, true
-from .room import at_once, commit, keys, put, read, refuse
+from .check import check, same, true
+from .room import at_once, commit, keys, put, read, refuse, store_and_keys
 
 
 @check
 async def all_writes(harness: Harness) -> None:
     """Where all guards hold, every write takes effect; the images come in the order of the writes."""
-    store = harness.store()
-    made, changed, gone, checked = keys(4)
+    store, (made, changed, gone, checked) = store_and_keys(harness, 4)
     await put(store, changed, n=1)
     await put(store, gone, n=2)
     await put(store, checked, n=3)
@@ -34,8 +32,7 @@ async def all_writes(harness: Harness) -> None:
 @check
 async def none_of_them(harness: Harness) -> None:
     """Where one guard does not hold, wherever it stands, nothing takes effect."""
-    store = harness.store()
-    made, changed, gone, failing = keys(4)
+    store, (made, changed, gone, failing) = store_and_keys(harness, 4)
     for key in (changed, gone, failing):
         await put(store, key, n=1)
     good = [
@@ -52,8 +49,7 @@ async def none_of_them(harness: Harness) -> None:
 @check
 async def a_check_can_refuse(harness: Harness) -> None:
     """A write that only checks holds back the writes beside it."""
-    store = harness.store()
-    changed, checked = keys(2)
+    store, (changed, checked) = store_and_keys(harness, 2)
     await put(store, checked, version=2)
     change = Write(changed, (), {"n": 1})
     conflict = await refuse(store, change, Write(checked, (Guard("version", "=", 1),)))
@@ -90,8 +86,7 @@ async def clients_share(harness: Harness) -> None:
 @check
 async def a_hundred_writes(harness: Harness) -> None:
     """A commit may hold a hundred writes."""
-    store = harness.store()
-    many = keys(100)
+    store, many = store_and_keys(harness, 100)
     await commit(store, *(Write(key, (ABSENT,), {"n": number}) for number, key in enumerate(many)))
     await refuse(store, *(Write(key, (Guard("n", "<", 99),), {"won": True}) for key in many))
     await commit(store, *(Write(key, delete=True) for key in many))
@@ -100,8 +95,7 @@ async def a_hundred_writes(harness: Harness) -> None:
 @check
 async def race(harness: Harness) -> None:
     """Of many who come at once exactly as many win as the guard allows, and each sees its own turn."""
-    store = harness.store()
-    counter, first, second = keys(3)
+    store, (counter, first, second) = store_and_keys(harness, 3)
     turns = await _at_once(harness, store, [[Write(counter, (), {}, {"n": 1})]] * 8)
     same(sorted(_numbers(turns)), list(range(1, 9)), "every add has its turn")
     won = await _race_of_pairs(harness, store, counter, first)
@@ -119,8 +113,7 @@ _RACES = 20
 @check
 async def race_of_several_writes(harness: Harness) -> None:
     """Of many commits of several records each sees the images of its own turn."""
-    store = harness.store()
-    counter, beside = keys(2)
+    store, (counter, beside) = store_and_keys(harness, 2)
     for _ in range(_RACES):
         await put(store, counter, n=8)
         won = await _race_of_pairs(harness, store, counter, beside)
@@ -139,6 +132,3 @@ def _numbers(outcomes: Sequence[Committed | Conflict]) -> list[int]:
 
 async def _at_once(harness: Harness, store: Store, commits: Sequence[Sequence[Write]]) -> list[Committed | Conflict]:
     return await at_once(harness, [partial(store.commit, writes) for writes in commits])
-
-
-CHECKS = checks_of(globals())

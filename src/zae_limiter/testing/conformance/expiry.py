@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...records.algebra import ABSENT, NEVER, PRESENT, TTL, Guard, Key, Query, Write
 from ...stores.port import Store
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same
-from .room import commit, keys, put, read, refuse, walk
+from .check import check, same
+from .room import commit, keys, put, read, refuse, store_and_keys, walk
 
 
 async def _expiring(harness: Harness, store: Store, key: Key, **attributes: object) -> None:
@@ -35,8 +34,7 @@ async def absent_for_reads(harness: Harness) -> None:
 @check
 async def absent_for_guards(harness: Harness) -> None:
     """No guard but ``absent`` holds for it, and a conflict shows no image of it."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await _expiring(harness, store, key, n=5)
     harness.clock.advance(11)
     for guard in (PRESENT, Guard("n", "=", 5), Guard("n", ">=", 0), Guard("n", "between", (0, 9))):
@@ -48,8 +46,7 @@ async def absent_for_guards(harness: Harness) -> None:
 @check
 async def absent_in_ranges(harness: Harness) -> None:
     """No range of the table or of an index shows it."""
-    store = harness.store()
-    kept, gone = keys(2)
+    store, (kept, gone) = store_and_keys(harness, 2)
     for key in (kept, gone):
         await put(store, key, n=1, GSI2PK=key.pk, GSI2SK=key.sk)
     await commit(store, Write(gone, expires_at_ms=harness.clock.now_ms() + 10_000))
@@ -63,8 +60,7 @@ async def absent_in_ranges(harness: Harness) -> None:
 @check
 async def a_new_life(harness: Harness) -> None:
     """What is created in its place has nothing of it: no attribute, no number, no expiry, no index entry."""
-    store = harness.store()
-    guarded, added, replaced = keys(3)
+    store, (guarded, added, replaced) = store_and_keys(harness, 3)
     for key in (guarded, added, replaced):
         await _expiring(harness, store, key, n=5, old=1, GSI1PK=key.pk, GSI1SK=key.sk)
     harness.clock.advance(11)
@@ -79,8 +75,7 @@ async def a_new_life(harness: Harness) -> None:
 @check
 async def deleted_when_expired(harness: Harness) -> None:
     """Deleting one that has expired is deleting nothing."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await _expiring(harness, store, key, n=5)
     harness.clock.advance(11)
     await refuse(store, Write(key, (PRESENT,), delete=True))
@@ -91,8 +86,7 @@ async def deleted_when_expired(harness: Harness) -> None:
 @check
 async def kept_by_default(harness: Harness) -> None:
     """A write that says nothing about the expiry keeps it."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await _expiring(harness, store, key, n=5)
     harness.clock.advance(5)
     await commit(store, Write(key, (), {"m": 1}, {"n": 1}, ("o",)))
@@ -103,8 +97,7 @@ async def kept_by_default(harness: Harness) -> None:
 @check
 async def never(harness: Harness) -> None:
     """`NEVER` takes the expiry away; without one it is no mistake."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await _expiring(harness, store, key, n=5)
     same(await commit(store, Write(key, expires_at_ms=NEVER)), ({"n": 5},), "the expiry is gone from the image")
     same(await commit(store, Write(key, expires_at_ms=NEVER)), ({"n": 5},), "there is none to take away")
@@ -115,8 +108,7 @@ async def never(harness: Harness) -> None:
 @check
 async def put_off(harness: Harness) -> None:
     """The expiry can be put off, but not brought nearer: whoever writes cannot know why it is so far."""
-    store = harness.store()
-    later, sooner = keys(2)
+    store, (later, sooner) = store_and_keys(harness, 2)
     await _expiring(harness, store, later, n=1)
     await _expiring(harness, store, sooner, n=1)
     now_ms = harness.clock.now_ms()
@@ -136,8 +128,7 @@ async def put_off(harness: Harness) -> None:
 @check
 async def in_one_commit(harness: Harness) -> None:
     """An expired record counts as absent beside live ones in one commit too."""
-    store = harness.store()
-    live, gone = keys(2)
+    store, (live, gone) = store_and_keys(harness, 2)
     await put(store, live, n=1)
     await _expiring(harness, store, gone, n=1)
     harness.clock.advance(11)
@@ -145,6 +136,3 @@ async def in_one_commit(harness: Harness) -> None:
     same(conflict.images.get(gone, live), None, "the conflict shows that it is gone")
     images = await commit(store, Write(live, (PRESENT,), add={"n": 1}), Write(gone, (ABSENT,), {"m": 1}))
     same(images, ({"n": 2}, {"m": 1}), "one goes on, the other begins")
-
-
-CHECKS = checks_of(globals())

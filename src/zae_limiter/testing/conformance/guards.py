@@ -7,9 +7,8 @@ from typing import Any
 
 from ...records.algebra import ABSENT, MISSING_OR_AT_MOST, PRESENT, Guard, Write
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same
-from .room import commit, keys, put, read, refuse
+from .check import check, same
+from .room import commit, keys, put, read, refuse, store_and_keys
 
 _COMPARISONS = (("=", 5), ("<", 9), ("<=", 9), (">", 1), (">=", 1), ("between", (1, 9)))
 
@@ -76,8 +75,7 @@ async def missing_or_at_most(harness: Harness) -> None:
     """``missing or <=`` includes its value, and holds for a record without the attribute, but not without a record."""
     at_most = [(5, 6, True), (5, 5, True), (5, 4, False), (-5, -5, True), (0, -1, False), (2**53, 2**53 - 1, False)]
     await _edges(harness, MISSING_OR_AT_MOST, at_most)
-    store = harness.store()
-    key, gone = keys(2)
+    store, (key, gone) = store_and_keys(harness, 2)
     await refuse(store, Write(gone, (Guard("n", MISSING_OR_AT_MOST, 9),), {"n": 10}))
     await put(store, key, other=1)
     await refuse(store, Write(key, (Guard("n", MISSING_OR_AT_MOST, 9), Guard("other", "=", 2)), {"n": 10}))
@@ -122,8 +120,7 @@ async def missing_record(harness: Harness) -> None:
 @check
 async def absent(harness: Harness) -> None:
     """``absent`` holds until the record exists, and again when it is deleted."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await commit(store, Write(key, (ABSENT,), {"n": 1}))
     conflict = await refuse(store, Write(key, (ABSENT,), {"n": 2}))
     same(conflict.images, {key: {"n": 1}}, "who comes second is shown what the first has made")
@@ -134,8 +131,7 @@ async def absent(harness: Harness) -> None:
 @check
 async def present(harness: Harness) -> None:
     """``present`` holds while the record exists."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await refuse(store, Write(key, (PRESENT,), {"n": 1}))
     await put(store, key, n=1)
     await commit(store, Write(key, (PRESENT,), add={"n": 1}))
@@ -146,8 +142,7 @@ async def present(harness: Harness) -> None:
 @check
 async def all_together(harness: Harness) -> None:
     """Of several guards every one must hold, in whatever order they stand."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, n=5, m=7)
     holding = (Guard("n", "=", 5), PRESENT, Guard("m", "between", (7, 9)), Guard("n", "<", 6))
     broken = Guard("m", ">", 7)
@@ -159,8 +154,7 @@ async def all_together(harness: Harness) -> None:
 @check
 async def plain_tuples(harness: Harness) -> None:
     """A plain ``(attr, op, value)`` is as good as a `Guard`."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, n=5)
     await commit(store, Write(key, (("n", "between", (1, 5)), ("n", "=", 5)), add={"n": 1}))
     await refuse(store, Write(key, (("n", "=", 5),), add={"n": 1}))
@@ -169,13 +163,9 @@ async def plain_tuples(harness: Harness) -> None:
 @check
 async def see_the_state_before(harness: Harness) -> None:
     """Guards are about the record as it was, not as the same write leaves it."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, n=5)
     await commit(store, Write(key, (Guard("n", "=", 5),), {"n": 6}))
     await refuse(store, Write(key, (Guard("n", "=", 8),), {"n": 8}))
     await commit(store, Write(key, (Guard("n", "=", 6),), add={"n": -6}))
     await commit(store, Write(key, (Guard("n", "=", 0),), remove=("n",)))
-
-
-CHECKS = checks_of(globals())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...core.values import BackendCapabilities
 from ...records.algebra import Query, Write
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same, true
-from .room import commit, keys, put, read
+from .check import check, same, true
+from .room import commit, keys, put, read, store_and_keys
 
 
 @check
@@ -31,8 +30,7 @@ async def clock(harness: Harness) -> None:
 @check
 async def timeouts(harness: Harness) -> None:
     """Every verb takes a timeout, and answers as without one when there is time enough."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     outcome = await store.commit([Write(key, (), {"n": 1})], timeout=10.0)
     same(tuple(outcome.images), ({"n": 1},), "committed in time")
     same(await store.read([key], timeout=10.0), [{"n": 1}], "read in time")
@@ -50,6 +48,3 @@ async def close_twice(harness: Harness) -> None:
         await store.close()
         await unused.close()
     same(await read(other, key), {"n": 1}, "what was written is there for others")
-
-
-CHECKS = checks_of(globals())

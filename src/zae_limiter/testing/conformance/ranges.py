@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from ...records.algebra import Key, Page, Query, Write
 from ...stores.port import Store
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same, true
-from .room import commit, keys, partition, put, walk, walk_sort_keys
+from .check import check, same, true
+from .room import commit, keys, partition, put, store_and_keys, walk, walk_sort_keys
 
 INDEXES = ("GSI1", "GSI2", "GSI3", "GSI4")
 
@@ -176,8 +175,7 @@ async def partitions_are_apart(harness: Harness) -> None:
 @check
 async def indexes_are_apart(harness: Harness) -> None:
     """A record is in the indexes whose attributes it has, in each by its own keys."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     pks = {index: partition() for index in INDEXES}
     every = {name: value for index in INDEXES for name, value in _index(index, pks[index], f"in {index}").items()}
     await put(store, key, **every)
@@ -222,14 +220,10 @@ async def leaving(harness: Harness) -> None:
 @check
 async def up_to_date(harness: Harness) -> None:
     """A range shows the newest images, also of attributes that are in no index."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     entry = _index("GSI3", key.pk, "a")
     await put(store, key, n=0, **entry)
     for number in range(1, 4):
         await commit(store, Write(key, add={"n": 1}, expires_at_ms=store.clock.now_ms() + 60_000))
         for query in (Query(key.pk), Query(key.pk, gsi="GSI3")):
             same([image["n"] for _, image in await walk(store, query)], [number], f"after {number} adds ({query.gsi})")
-
-
-CHECKS = checks_of(globals())

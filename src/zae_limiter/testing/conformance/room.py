@@ -12,7 +12,7 @@ from ...records.algebra import Committed, Conflict, Image, Key, Query, Write
 from ...runtime.blocking import run
 from ...stores.port import Store
 from ..harness import Harness
-from .expect import same, true
+from .check import same, true
 
 T = TypeVar("T")
 
@@ -26,6 +26,11 @@ def keys(count: int) -> list[Key]:
     """Return keys of a partition that nobody else uses."""
     pk = partition()
     return [Key(pk, f"#{number:03d}") for number in range(count)]
+
+
+def store_and_keys(harness: Harness, count: int) -> tuple[Store, list[Key]]:
+    """Open a client of the store, with keys that nobody else uses."""
+    return harness.store(), keys(count)
 
 
 async def read(store: Store, key: Key) -> Image | None:

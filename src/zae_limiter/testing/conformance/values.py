@@ -6,9 +6,8 @@ from typing import Any
 
 from ...records.algebra import Key, Query, Write
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same
-from .room import commit, keys, partition, put, read
+from .check import check, same
+from .room import commit, partition, put, read, store_and_keys
 
 TOP = 2**53
 
@@ -33,8 +32,7 @@ TEXTS = (
 @check
 async def big_numbers(harness: Harness) -> None:
     """Whole numbers are exact from -2^53 to 2^53, stored and added to."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     numbers = [0, 1, -1, 10**15, TOP - 1, TOP, 1 - TOP, -TOP]
     await put(store, key, **{f"n{place}": number for place, number in enumerate(numbers)})
     image = await read(store, key)
@@ -48,8 +46,7 @@ async def big_numbers(harness: Harness) -> None:
 @check
 async def texts(harness: Harness) -> None:
     """Text is kept to the letter: any language, emoji, quotes, line breaks, nothing at all."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, **{f"t{place}": text for place, text in enumerate(TEXTS)})
     same(await read(store, key), {f"t{place}": text for place, text in enumerate(TEXTS)}, "to the letter")
 
@@ -57,8 +54,7 @@ async def texts(harness: Harness) -> None:
 @check
 async def attribute_names(harness: Harness) -> None:
     """Attributes may be named like limits: with dots, dashes and underscores, upper and lower case, reserved words."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     names = ("b_gpt-4.rpm_tk", "b_gpt-4_rpm_tk", "B_GPT-4.RPM_TK", "_ttl", "name", "size", "value", "r_a/b.c", "order")
     await put(store, key, **{name: number for number, name in enumerate(names)})
     (image,) = await commit(store, Write(key, (("size", "=", 5),), {}, dict.fromkeys(names, 100), ("order",)))
@@ -71,23 +67,8 @@ async def keys_in_any_language(harness: Harness) -> None:
     """Keys may hold whatever an entity id may: e-mail addresses, paths, braces, emoji."""
     store = harness.store()
     pk = partition()
-    ids = (
-        "a@b.c",
-        "/v1/../x?y=z",
-        "{tag}",
-        "{}",
-        "a b",
-        "%41",
-        "😀",
-        "e\u0301",
-        "é",
-        "\\",
-        "'",
-        '"',
-        ":",
-        "*",
-        "x" * 256,
-    )
+    plain = ("a@b.c", "/v1/../x?y=z", "{tag}", "{}", "a b", "%41", "😀", "e\u0301", "é", "\\", "'", '"', ":", "*")
+    ids = (*plain, "x" * 256)
     wanted = [Key(f"{pk}/{name}", f"#META/{name}") for name in ids]
     for key in wanted:
         await put(store, key, entity_id=key.sk, GSI1PK=pk, GSI1SK=key.sk)
@@ -100,8 +81,7 @@ async def keys_in_any_language(harness: Harness) -> None:
 @check
 async def nested(harness: Harness) -> None:
     """Metadata may be nested: maps, lists, numbers, fractions, truth values, None and empty ones."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     metadata: dict[str, Any] = {
         "map": {"a": {"b": {"c": [1, [2, [3, {"d": None}]]]}}},
         "list": [1, -2, "three", 4.5, True, False, None, {}, []],
@@ -117,6 +97,3 @@ async def nested(harness: Harness) -> None:
     same(
         await read(store, key), {"metadata": metadata, "flag": True, "other": False, "n": 2}, "after another write too"
     )
-
-
-CHECKS = checks_of(globals())

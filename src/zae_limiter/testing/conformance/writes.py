@@ -7,16 +7,14 @@ from typing import Any
 
 from ...records.algebra import PRESENT, Conflict, Guard, Key, Query, Write
 from ..harness import Harness
-from .check import check, checks_of
-from .expect import same, true
-from .room import commit, keys, put, read, refuse
+from .check import check, same, true
+from .room import commit, keys, put, read, refuse, store_and_keys
 
 
 @check
 async def create_by_put(harness: Harness) -> None:
     """A record that does not exist is created, holding what was put and nothing else."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     same(await store.read([key]), [None], "a record that was never written does not exist")
     same(await commit(store, Write(key, (), {"a": 1, "b": "x"})), ({"a": 1, "b": "x"},), "as it was put")
 
@@ -24,8 +22,7 @@ async def create_by_put(harness: Harness) -> None:
 @check
 async def create_by_add(harness: Harness) -> None:
     """Adding to a record or an attribute that does not exist counts from 0."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     same(await commit(store, Write(key, add={"n": -3})), ({"n": -3},), "an add creates the record")
     same(await commit(store, Write(key, add={"m": 4})), ({"n": -3, "m": 4},), "an add creates the attribute")
 
@@ -33,8 +30,7 @@ async def create_by_add(harness: Harness) -> None:
 @check
 async def put_keeps_the_rest(harness: Harness) -> None:
     """``put`` replaces the attributes it names and leaves the others alone."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, a=1, b=2)
     same(await commit(store, Write(key, (), {"b": "x", "c": 3})), ({"a": 1, "b": "x", "c": 3},), "b and c are put")
 
@@ -42,8 +38,7 @@ async def put_keeps_the_rest(harness: Harness) -> None:
 @check
 async def add_sums_up(harness: Harness) -> None:
     """``add`` adds positive, negative and no amounts, below 0 too."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     for amount, sum_ in ((5, 5), (-7, -2), (0, -2), (2, 0), (10**15, 10**15), (-(10**15), 0)):
         same(await commit(store, Write(key, add={"n": amount})), ({"n": sum_},), f"after adding {amount}")
 
@@ -51,8 +46,7 @@ async def add_sums_up(harness: Harness) -> None:
 @check
 async def remove_drops(harness: Harness) -> None:
     """``remove`` drops attributes; one that is not there is no mistake."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, a=1, b=2, c=3)
     same(await commit(store, Write(key, remove=("b", "c", "never"))), ({"a": 1},), "b and c are removed")
     await refuse(store, Write(key, (Guard("b", "=", 2),), {"won": True}))
@@ -61,8 +55,7 @@ async def remove_drops(harness: Harness) -> None:
 @check
 async def put_then_add_then_remove(harness: Harness) -> None:
     """In one write ``put`` comes first, then ``add``, then ``remove``."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, n=100, gone=1)
     write = Write(key, (), {"n": 5, "gone": 2}, {"n": 3, "fresh": 4}, ("gone",))
     same(await commit(store, write), ({"n": 8, "fresh": 4},), "5 was put, 3 added to it, the put one removed")
@@ -72,8 +65,7 @@ async def put_then_add_then_remove(harness: Harness) -> None:
 @check
 async def delete(harness: Harness) -> None:
     """``delete`` removes the whole record; one that is not there is no mistake."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, a=1)
     same(await commit(store, Write(key, delete=True)), (None,), "a deleted record has no image")
     same(await commit(store, Write(key, delete=True)), (None,), "deleting nothing is fine")
@@ -83,8 +75,7 @@ async def delete(harness: Harness) -> None:
 @check
 async def guarded_delete(harness: Harness) -> None:
     """A delete whose guard does not hold deletes nothing."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     await put(store, key, version=2)
     await refuse(store, Write(key, (Guard("version", "=", 1),), delete=True))
     await commit(store, Write(key, (Guard("version", "=", 2),), delete=True))
@@ -93,8 +84,7 @@ async def guarded_delete(harness: Harness) -> None:
 @check
 async def check_only(harness: Harness) -> None:
     """A write without any change only checks: it changes and creates nothing."""
-    store = harness.store()
-    one, other = keys(2)
+    store, (one, other) = store_and_keys(harness, 2)
     await put(store, one, n=1)
     same(await commit(store, Write(one, (Guard("n", "=", 1),))), ({"n": 1},), "it answers with the image")
     await refuse(store, Write(one, (Guard("n", "=", 2),)))
@@ -117,8 +107,7 @@ async def keys_are_apart(harness: Harness) -> None:
 @check
 async def read_in_order(harness: Harness) -> None:
     """A read answers in the order of its keys, None where there is no record; of nothing, with nothing."""
-    store = harness.store()
-    some = keys(30)
+    store, some = store_and_keys(harness, 30)
     await commit(store, *(Write(key, (), {"n": number}) for number, key in enumerate(some) if number % 3))
     expected: list[Any] = [{"n": number} if number % 3 else None for number in range(30)]
     same(await store.read(some), expected, "in the order of the keys")
@@ -129,8 +118,7 @@ async def read_in_order(harness: Harness) -> None:
 @check
 async def images_stay(harness: Harness) -> None:
     """An image never changes in the hands of who was given it, whatever happens to the record."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     (first,) = await commit(store, Write(key, (), {"n": 1, "GSI1PK": key.pk, "GSI1SK": "x"}))
     conflict = await store.commit([Write(key, (Guard("n", "=", 2),), {"n": 3})])
     page = await store.query(Query(key.pk, gsi="GSI1"))
@@ -151,8 +139,7 @@ async def images_stay(harness: Harness) -> None:
 @check
 async def what_was_written_stays(harness: Harness) -> None:
     """A store keeps what was written, not the objects of the writer, who may go on using them."""
-    store = harness.store()
-    (key,) = keys(1)
+    store, (key,) = store_and_keys(harness, 1)
     details: dict[str, Any] = {"tags": ["a"], "deep": {"list": [1]}}
     attributes: dict[str, Any] = {"details": details, "n": 1}
     await commit(store, Write(key, (), attributes))
@@ -160,6 +147,3 @@ async def what_was_written_stays(harness: Harness) -> None:
     details["tags"].append("b")
     details["deep"]["list"].clear()
     same(await read(store, key), {"details": {"tags": ["a"], "deep": {"list": [1]}}, "n": 1}, "as it was written")
-
-
-CHECKS = checks_of(globals())

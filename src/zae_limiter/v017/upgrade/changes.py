@@ -18,8 +18,6 @@ from .moves import Move, Old
 
 MOST_KEYS = 1000
 """So many records of one change are named."""
-
-_MIDNIGHT = "T00:00:00Z"
 _NUMBERS = (("cp", "bx", "tk"), ("capacity_milli", "burst_milli", "tokens_milli"), ("capacity", "burst", ""))
 
 
@@ -31,21 +29,9 @@ class Change(NamedTuple):
     keys: tuple[str, ...]
 
 
-def _names_field(old: Old, *endings: str) -> bool:
-    """Return whether a limit of the record has one of these fields."""
-    return any(
-        name in endings or name.endswith(tuple(f"_{ending}" for ending in endings))
-        for name, value in old.fields.items()
-        if value != policies.NONE
-    )
-
-
 def _has_quota(old: Old) -> bool:
-    return _names_field(old, "rsched", "rsa")
-
-
-def _has_several_resets(old: Old) -> bool:
-    return any(name.endswith("rsched") and ";" in str(text) for name, text in old.fields.items())
+    given = (name for name, value in old.fields.items() if value != policies.NONE)
+    return any(name in ("rsched", "rsa") or name.endswith(("_rsched", "_rsa")) for name in given)
 
 
 def _limits(fields: Image) -> Iterator[tuple[int, int, int]]:
@@ -62,10 +48,6 @@ def _read(fields: Image, name: str) -> int:
     return value if type(value) is int else 0
 
 
-def _has_burst(old: Old) -> bool:
-    return any(0 < burst != capacity for capacity, burst, _ in _limits(old.fields))
-
-
 def _is_overfull(old: Old) -> bool:
     return not _has_quota(old) and any(tokens > max(capacity, burst) for capacity, burst, tokens in _limits(old.fields))
 
@@ -73,14 +55,6 @@ def _is_overfull(old: Old) -> bool:
 def _owes_beside_others(old: Old) -> bool:
     found = [tokens for name, tokens in old.fields.items() if name.startswith("b_") and name.endswith("_tk")]
     return "/" not in old.key.pk and len(found) > 1 and any(tokens < 0 for tokens in found)
-
-
-def _charges_parent_by_call(old: Old) -> bool:
-    return bool(old.fields.get("parent_id")) and "cascade" not in old.fields
-
-
-def _begins_at_midnight(old: Old) -> bool:
-    return old.key.sk.endswith(_MIDNIGHT)
 
 
 def _scales_below_one(old: Old) -> bool:
@@ -94,24 +68,23 @@ def _scales_below_one(old: Old) -> bool:
     return False
 
 
-def _is_bypassed(old: Old) -> bool:
-    return old.fields.get(policies.DISABLED) == "bypass"
-
-
-def _always(old: Old) -> bool:
-    return True
-
-
+_FORGIVEN = "a quota whose debt was forgiven at the end of a window: the next allowance pays it"
 _CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
     "config": {
-        "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
-        "several reset schedules of a limit: one cron expression": _has_several_resets,
-        "a burst beside the capacity: the larger one is the capacity": _has_burst,
+        _FORGIVEN: _has_quota,
+        "several reset schedules of a limit: one cron expression": lambda old: any(
+            name.endswith("rsched") and ";" in str(text) for name, text in old.fields.items()
+        ),
+        "a burst beside the capacity: the larger one is the capacity": lambda old: any(
+            0 < burst != capacity for capacity, burst, _ in _limits(old.fields)
+        ),
         "a schedule that scales a limit below one token: its capacity is then 1": _scales_below_one,
-        "a bypass, which charged nothing: what passes is charged, and can leave debt": _is_bypassed,
+        "a bypass, which charged nothing: what passes is charged, and can leave debt": lambda old: (
+            old.fields.get(policies.DISABLED) == "bypass"
+        ),
     },
     "bucket": {
-        "a quota whose debt was forgiven at the end of a window: the next allowance pays it": _has_quota,
+        _FORGIVEN: _has_quota,
         "more tokens than the capacity of a rate: they are cut to it": _is_overfull,
         "a limit in debt that in 0.7 and 0.8 refused requests for others too: it refuses those that take from it": (
             _owes_beside_others
@@ -119,15 +92,19 @@ _CHANGES: dict[str, dict[str, Callable[[Old], bool]]] = {
     },
     "entity": {
         "an entity of which each call said whether it charges its parent: it does not, "
-        "until `entity set-cascade` says so": _charges_parent_by_call
+        "until `entity set-cascade` says so": lambda old: (
+            bool(old.fields.get("parent_id")) and "cascade" not in old.fields
+        )
     },
     "usage snapshot": {
         "usage that begins at midnight, whose hour and day shared a record: "
-        "the sum of both, as the kind of window that the record states": _begins_at_midnight
+        "the sum of both, as the kind of window that the record states": lambda old: old.key.sk.endswith("T00:00:00Z")
     },
-    "idempotency key": {"an idempotency key: it is recognised whatever is asked for with it": _always},
+    "idempotency key": {"an idempotency key: it is recognised whatever is asked for with it": lambda old: True},
     "note on a limits file": {
-        "the list of what a limits file manages: not kept, `limits apply --prune` removes what the file lacks": _always
+        "the list of what a limits file manages: not kept, `limits apply --prune` removes what the file lacks": (
+            lambda old: True
+        )
     },
 }
 _STATE_LIMITS = (
@@ -178,12 +155,16 @@ class ChangeLog:
     def add(self, moves: Iterable[Move]) -> None:
         """Note what these moves change."""
         for move in moves:
-            key = " ".join(move.olds[0].key)
+            old = move.olds[0]
+            key = " ".join(old.key)
             for what in describe_changes(move):
                 self._note(what, key)
-            if "/" not in move.olds[0].key.pk.partition("#")[0]:
+            if "/" not in old.key.pk.partition("#")[0]:
                 self._note(self._without, key)
-            self._note_parent(move)
+            parent_id = old.fields.get("parent_id")
+            if move.kind == "entity" and isinstance(parent_id, str) and parent_id:
+                place, kind, _ = old.key.pk.partition("ENTITY#")
+                self._parents[old.key.pk] = f"{place}{kind}{parent_id}"
             if move.kind == "bucket":
                 resource = keys.parse_bucket_pk(move.writes[0].key.pk).resource
                 self._counted[resource] += 1
@@ -193,14 +174,6 @@ class ChangeLog:
         """Note records of a key that no layout has."""
         for old in olds:
             self._note(_UNKNOWN, " ".join(old.key))
-
-    def _note_parent(self, move: Move) -> None:
-        """Remember the parent that an entity charges."""
-        old = move.olds[0]
-        parent_id = old.fields.get("parent_id")
-        if move.kind == "entity" and isinstance(parent_id, str) and parent_id:
-            place, kind, _ = old.key.pk.partition("ENTITY#")
-            self._parents[old.key.pk] = f"{place}{kind}{parent_id}"
 
     def cover(self, resource: str | None) -> None:
         """Note that limits of a resource are stored, or with None those of the system."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ...records.algebra import ABSENT, TTL, Guard, Image, Key, Write, is_live
-from ...stores.dynamodb.transactions import MOST_WRITES
+from ...stores.dynamodb.commits import MOST_WRITES
 
 NESTED = "data"
 """The attribute in which the oldest records keep all their fields."""

@@ -72,7 +72,7 @@ class Partition(NamedTuple):
         Every record of an old layout is moved or rejected, except the version record, which is moved last.
         """
         is_registry = self.place.namespace_id == RESERVED_NAMESPACE
-        found = list(self._read_registry() if is_registry else _READERS[self.place.kind](self))
+        found = list(_READERS["registry" if is_registry else self.place.kind](self))
         present = (keys.VERSION,) if self.place.namespace_id is None else PRESENT
         known = {old.key for each in found if isinstance(each, Move) for old in each.olds}
         known |= {each.key for each in found if isinstance(each, RejectedRecord)}
@@ -142,8 +142,7 @@ class Partition(NamedTuple):
         yield from self._read_config(Scope(ns), self._find(keys.CONFIG), parts)
         for resource, items in grouped.items():
             yield from self._read_config(Scope(ns, resource), None, items)
-        for _, old in self._under(_PROVISIONER):
-            yield from attempt([old], conversions.convert_provisioner, old, self.now_ms)
+        yield from self._read_each(conversions.convert_provisioner, _PROVISIONER)
         for old in filter(None, map(self._find, (keys.RESOURCES, keys.ENTITY_CONFIG_RESOURCES))):
             yield from attempt([old], conversions.convert_resources, stored_ns, old, self.now_ms)
         stamp = self._find(keys.VERSION)
@@ -155,14 +154,9 @@ class Partition(NamedTuple):
         for _, old in self._under(keys.AUDIT_PREFIX):
             yield from attempt([old], conversions.convert_event, ns, subject, old, self.now_ms)
 
-    def _read_operations(self) -> Iterator[Outcome]:
-        for _, old in self._under(conversions.OPERATION_PREFIX):
-            yield from attempt([old], conversions.convert_operation, old, self.now_ms)
-
-    def _read_registry(self) -> Iterator[Outcome]:
-        for prefix in (keys.NAMESPACE_PREFIX, keys.NSID_PREFIX):
-            for _, old in self._under(prefix):
-                yield from attempt([old], conversions.convert_namespace, old, self.now_ms)
+    def _read_each(self, convert: Callable[[Old, int], Move | None], *prefixes: str) -> Iterator[Outcome]:
+        for _, old in (found for prefix in prefixes for found in self._under(prefix)):
+            yield from attempt([old], convert, old, self.now_ms)
 
 
 _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
@@ -170,6 +164,8 @@ _READERS: dict[str, Callable[[Partition], Iterator[Outcome]]] = {
     "RESOURCE": Partition._read_resource,
     "SYSTEM": Partition._read_system,
     "AUDIT": Partition._read_audit,
+    "registry": lambda place: place._read_each(conversions.convert_namespace, keys.NAMESPACE_PREFIX, keys.NSID_PREFIX),
     "ALERT": lambda _: iter(()),  # older layouts have none
-    "BUCKET": Partition._read_operations,  # its shards are in several partitions: the runner merges them
+    # its shards are in several partitions: the runner merges them
+    "BUCKET": lambda bucket: bucket._read_each(conversions.convert_operation, conversions.OPERATION_PREFIX),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ...core.errors import CorruptRecordError, RateLimiterUnavailable
@@ -54,6 +55,9 @@ class MoveReport(NamedTuple):
         return not (self.moved or self.merged or self.superseded)
 
 
+NOTHING = MoveReport({}, {})
+
+
 class Runner:
     """One run over one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -94,8 +98,11 @@ class Runner:
         table = await describe(self._store.client) or {}
         done, total = 0, int(table.get("ItemCount", 0))
         moved = ""
-        async for found in self._partitions():
-            for pk, olds in found.items():
+        async for page in self._pages("Scan", {}):
+            by_partition: dict[str, list[Old]] = {}  # a partition on two pages comes in two parts
+            for old in page:
+                by_partition.setdefault(old.key.pk, []).append(old)
+            for pk, olds in by_partition.items():
                 if pk != moved and await self._move_if_old(pk, olds):
                     moved = pk
                 done += len(olds)
@@ -109,19 +116,6 @@ class Runner:
             frozenset(self._resources),
             self._changes.report() if self._dry_run else (),
         )
-
-    async def _partitions(self) -> AsyncIterator[dict[str, list[Old]]]:
-        """Yield the records of each page by partition; a partition on two pages comes in two parts."""
-        async for olds in self._pages("Scan", {}):
-            found: dict[str, list[Old]] = {}
-            for old in olds:
-                found.setdefault(old.key.pk, []).append(old)
-            yield found
-
-    async def _partition(self, pk: str) -> list[Old]:
-        """Return all records of one partition."""
-        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
-        return [old async for olds in self._pages("Query", condition) for old in olds]
 
     async def _pages(self, operation: str, asked: dict[str, Any]) -> AsyncIterator[list[Old]]:
         """Yield the records of the table, expired ones too, page by page; undecodable ones are rejected."""
@@ -160,8 +154,10 @@ class Runner:
 
     async def _move_partition(self, pk: str, place: PartitionKey) -> None:
         self._trail.append(pk)
+        condition = {"KeyConditionExpression": "PK = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
         for _ in _tries(pk):
-            if await self._commit_moves(self._plan(place, await self._partition(pk))):
+            olds = [old async for page in self._pages("Query", condition) for old in page]
+            if await self._commit_moves(self._plan(place, olds)):
                 break
         self._trail.pop()
 
@@ -227,19 +223,16 @@ class Runner:
             return False
         whole = True
         for batch in split_batches([await self._with_parent(move) for move in moves]):
-            if await self._commit_batch(batch):
-                self._counts.update(move.kind for move in batch)
-            else:
-                for move in batch:
-                    whole = await self._commit_one(move) and whole
+            with suppress(CorruptRecordError):  # then each has to be looked at, as after a lost race
+                if await self._commit(merge_writes(batch)):
+                    self._counts.update(move.kind for move in batch)
+                    continue
+            for move in batch:
+                try:
+                    whole = await self._commit_or_merge(move) and whole
+                except CorruptRecordError as error:
+                    self._refuse(move, str(error))
         return whole
-
-    async def _commit_batch(self, batch: Sequence[Move]) -> bool:
-        """Commit several moves at once. Return False, with nothing changed, if each has to be looked at."""
-        try:
-            return await self._commit(merge_writes(batch))
-        except CorruptRecordError:
-            return False
 
     async def _count_planned(self, moves: Sequence[Move]) -> None:
         """Count what a run would do. In a table that was upgraded before, old records may meet newer ones."""
@@ -251,12 +244,17 @@ class Runner:
                 self._refuse(move, f"{' '.join(move.target)}, where it belongs, is damaged")
             elif spoilt := await self._find_spoilt_counter(move):
                 self._refuse(move, f"{' '.join(spoilt)}, where it is counted, is damaged")
-            elif move.target not in taken:
+            elif move.target is None or move.target not in taken:
                 self._counts[move.kind] += 1
-            elif move.kind == "bucket":
-                self._count_merged(move, taken[move.target])
-            else:
+            elif move.kind != "bucket":
                 self._superseded += 1
+            else:
+                try:
+                    if not buckets.is_old_shard(taken[move.target]):  # one of an older client is converted before
+                        bucket.inspect(move.target, taken[move.target])
+                    self._merged += 1
+                except CorruptRecordError as error:
+                    self._refuse(move, str(error))
 
     async def _find_spoilt_counter(self, move: Move) -> Key | None:
         """Return the key of a record beside the moved one that cannot be counted up; None if there is none."""
@@ -267,15 +265,6 @@ class Runner:
             if isinstance(image, CorruptRecordError) or any(type(image.get(attr, 0)) is not int for attr in added):
                 return key
         return None
-
-    def _count_merged(self, move: Move, current: Image) -> None:
-        """Count a bucket that would be merged with the one in use; one of an older client is converted before."""
-        try:
-            if move.target is not None and not buckets.is_old_shard(current):
-                bucket.inspect(move.target, current)
-            self._merged += 1
-        except CorruptRecordError as error:
-            self._refuse(move, str(error))
 
     async def _prepare(self, moves: Sequence[Move]) -> bool:
         """Before the first move, mark the table and find the namespace for data that have none, or register it.
@@ -316,16 +305,11 @@ class Runner:
         counted = Write(move.parent, (Guard(entity.CHILDREN, ">=", -_MOST_CHILDREN),), add={entity.CHILDREN: 1})
         return move._replace(writes=(*move.writes, counted))
 
-    async def _commit_one(self, move: Move) -> bool:
-        """Commit a move, or refuse it if a record that it writes to is damaged. Return False to plan it again."""
-        try:
-            return await self._commit_or_merge(move)
-        except CorruptRecordError as error:
-            self._refuse(move, str(error))
-            return True
-
     async def _commit_or_merge(self, move: Move) -> bool:
-        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets."""
+        """Commit a single move. What a client has already written there is newer: keep it, and merge only buckets.
+
+        Return False to plan it again.
+        """
         outcome = await self._store.commit(move.writes)
         if isinstance(outcome, Committed):
             self._counts[move.kind] += 1
