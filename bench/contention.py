@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 from bench.demands import COST, KEY, Demand
 from bench.hammering import Log, hammer, merged
 from bench.oracle import Verdict, verdict
+from bench.partner import Partner
 from bench.rivals.ours import OURS
 from bench.rivals.port import Rival
-from bench.talking import Partner
 
 THREADS, PROCESSES = 8, 4
 TRIES = 5

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.rivals import RIVALS, ours
-from bench.rivals.port import AsyncTaker, Cost, Quota, Rival, SlotRequest
+from bench.rivals.port import AsyncTaker, Cost, Quota, Rival, Taker
 
 PREFETCH_S = 0.5
 QUOTA = Quota("rpm", 1_000_000_000, 60)
@@ -82,7 +82,7 @@ class Blocking:
     """In a thread."""
 
     def __init__(self, side: Side, key: str, url: str) -> None:
-        self.taker: SlotRequest = side.rival.open(url, [QUOTA])
+        self.taker: Taker = side.rival.open(url, [QUOTA])
         self._key = key
 
     def ask(self, seconds: float) -> list[int]:

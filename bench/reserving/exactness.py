@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+from bench.partner import Partner
 from bench.rivals.port import AsyncCaller, Cost, Quota, Rival
-from bench.talking import Partner
-from bench.works import RPM, TPM
+from bench.workloads import RPM, TPM
 
 KEY, ESTIMATE = "key", {"rpm": 1, "tpm": 10}
 SLOW = (Quota("rpm", 100_000, 3600), Quota("tpm", 10_000, 3600))

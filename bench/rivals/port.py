@@ -28,7 +28,7 @@ class Quota(NamedTuple):
         return self.amount / self.period_s
 
 
-class SlotRequest(Protocol):
+class Taker(Protocol):
     """An open limiter, for threads."""
 
     def take(self, key: str, cost: Cost) -> bool:
@@ -52,7 +52,7 @@ Path: TypeAlias = tuple[str, ...]
 """An entity and those above it: a key, its project, its organisation."""
 
 
-class Caller(SlotRequest, Protocol):
+class Caller(Taker, Protocol):
     """An open limiter that reserves an estimate and settles it, for threads."""
 
     def enter(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class AsyncCaller(AsyncTaker, Protocol):
         """Reserve now or not at all, do the work, and settle what it says was used. If it raises, all comes back."""
 
 
-Open: TypeAlias = Callable[[str, Sequence[Quota]], SlotRequest]
+Open: TypeAlias = Callable[[str, Sequence[Quota]], Taker]
 """By the URL of a store, ``memory://`` or ``redis://...``."""
 OpenAsync: TypeAlias = Callable[[str, Sequence[Quota]], Awaitable[AsyncTaker]]
 

@@ -96,7 +96,7 @@ class Standing:
         try:
             looked = False
             if not lines.join(ticket):
-                if not await lines.time(lines.wait_to_lead(ticket, request.max_wait_ms / 1000), request.note_wait):
+                if not await self._time(lines.wait_to_lead(ticket, request.max_wait_ms / 1000)):
                     lines.check(request.chain, request.cost, 0, before=ticket)
                 looked = self._is_recent() and not self._chain.sharded
             while True:
@@ -105,7 +105,8 @@ class Standing:
                     await self._hold_back()
                     try:
                         granted = await request.attempt(TicketTurn(lines, ticket, self._clock.now_ms()))
-                        lines.note_served(ticket, self._chain.count_takes())
+                        for line in lines.find_lines(ticket):
+                            line.takes = self._chain.count_takes()
                         return granted
                     except RateLimitExceeded as refused:
                         error = refused
@@ -118,6 +119,14 @@ class Standing:
         finally:
             lines.leave(ticket)
 
+    async def _time(self, waiting: Coroutine[Any, Any, bool]) -> bool:
+        """Wait, and note the seconds that this has taken."""
+        started = self._lines.stopwatch()
+        try:
+            return await waiting
+        finally:
+            self._request.note_wait(self._lines.stopwatch() - started)
+
     def _is_recent(self) -> bool:
         """Return whether the buckets were seen a moment ago, as after serving the waiter before this one."""
         seen_ms = min(seen.seen_ms for _, seen in self._chain.primary_shards)
@@ -129,8 +138,11 @@ class Standing:
         Unless the store was just ``looked`` at, only these are a reason not to try. Nor are they when the time is up:
         nobody is refused what is there.
         """
-        now_ms = self._chain.instant(self._clock.now_ms())
-        ahead = self._sum_ahead(now_ms)
+        now_ms, ticket = self._chain.instant(self._clock.now_ms()), self._ticket
+        ahead = [
+            sum_ahead(seen.image, ticket.mark, ticket.since_ms, now_ms, level.slot_limits)
+            for level, seen in self._chain.primary_shards
+        ]
         if now_ms >= self._deadline_ms or not (looked or any(ahead)):
             return None
         error = refuse_behind(self._chain, self._request.cost, ahead, now_ms)
@@ -149,17 +161,9 @@ class Standing:
             seconds = _SPLIT_LOOK_SECONDS - (now_ms - max(seen.seen_ms for seen in raced)) / 1000
             seconds = min(seconds, (self._deadline_ms - now_ms) / 1000)
             if seconds > 0:
-                await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
+                await self._time(self._lines.pause(self._ticket, seconds))
             else:
                 self._chain = await self._request.look(())
-
-    def _sum_ahead(self, now_ms: int) -> list[dict[str, int]]:
-        """Return by level what older waiters of other processes want."""
-        ticket = self._ticket
-        return [
-            sum_ahead(seen.image, ticket.mark, ticket.since_ms, now_ms, level.slot_limits)
-            for level, seen in self._chain.primary_shards
-        ]
 
     def _learn(self, error: RateLimitExceeded, now_ms: int) -> None:
         """Note whether others were served instead: slots were taken, or the tokens come later than promised."""
@@ -206,8 +210,7 @@ class Standing:
             return False
         takes = chain.count_takes()
         self._first_takes = self._first_takes or takes
-        lines = [self._lines.find_line(self._ticket, key) for key in self._ticket.costs]
-        since = max([self._first_takes, *(line.takes for line in lines if line is not None)])
+        since = max([self._first_takes, *(line.takes for line in self._lines.find_lines(self._ticket))])
         return now_ms - self._ticket.since_ms < PATIENCE_MS or takes - since < slots
 
     def _is_next(self, now_ms: int) -> bool:
@@ -228,7 +231,7 @@ class Standing:
         seconds = min(longest, (self._deadline_ms - now_ms) / 1000, error.retry_after_seconds or 0)
         if self._overtaken and error.at_latest and not holds_back and self._is_next(now_ms):
             seconds = min(seconds, max(_SHORTEST_PAUSE, (now_ms - self._ticket.since_ms) / 1000 / _SHARE))
-        stirred = await self._lines.time(self._lines.pause(self._ticket, seconds), self._request.note_wait)
+        stirred = await self._time(self._lines.pause(self._ticket, seconds))
         has_news, self._ticket.has_news = self._ticket.has_news, False
         if not has_news and (stirred or holds_back or self._clock.now_ms() >= self._promised_ms):
             return False

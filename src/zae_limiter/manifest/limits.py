@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
+from ..core.kinds import LENGTHS, kind_of
 from ..core.limit import MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
-from ..core.names import FIRST_USE
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
 from ..v017.limits_file import OldLimits
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
-_SIZES = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1_000, "ms": 1}
-"""Units of lengths in milliseconds, the largest first."""
-_PERIODS = {"1d": "day", "1h": "hour", "1min": "min", "1s": "s"}
+_SIZES = {unit: size for size, unit in LENGTHS.items()}
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
 _PER = f"must be {', '.join(fields.PER)}, or a number of them such as 30s"
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
@@ -35,13 +33,7 @@ _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten ye
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
     """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
-    read = {
-        "quota": reader.read_quota,
-        "concurrent": reader.read_concurrent,
-        "capacity": reader.read_capacity,
-        "rate": reader.read_rate,
-    }
-    limit = read[_find_kind(given)](name)
+    limit: Limit | None = getattr(reader, f"read_{_find_kind(given)}")(name)
     return reader.add_schedule(limit) if "schedule" in given else limit
 
 
@@ -178,8 +170,6 @@ def _parse_seconds(
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:
     """Return a limit as a file writes it: a plain rate as a text, anything else by its fields."""
-    length = _write_length(limit.refill_period_seconds * 1000)
-    per = _PERIODS.get(length, length)
     policy: dict[str, Any] = {"soft": True} if limit.soft else {}
     if limit.floors:
         policy["floors"] = dict(limit.floors)
@@ -187,33 +177,7 @@ def write_limit(limit: Limit) -> str | dict[str, Any]:
         policy["alerts"] = list(limit.alerts)
     if limit.schedule:
         policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
-    if limit.calendar is not None:
-        return _write_quota(limit, limit.calendar) | policy
-    if limit.is_concurrency:
-        held = {"max_hold": limit.max_hold} if limit.max_hold else {}
-        return {"concurrent": limit.capacity, "ttl": limit.ttl, **held, **policy}
-    burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
-    if policy:
-        return {"rate": limit.refill_amount, "per": per, **burst, **policy}
-    return f"{limit.refill_amount}/{per}" + "".join(f":{amount}" for amount in burst.values())
-
-
-def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
-    every, _, rest = calendar.text.partition("@")
-    if calendar.period_ms:
-        every = _write_length(calendar.period_ms)
-    rollover = {"rollover": limit.rollover} if limit.rollover else {}
-    if calendar.unit == FIRST_USE:
-        return {"quota": limit.refill_amount, "reset_after": every, **rollover}
-    window = {"cron": calendar.cron} if calendar.cron else {"every": every}
-    zone, *options = rest.split(",")
-    given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
-    if given.get("on", "").isdecimal():
-        given["on"] = int(given["on"])
-    where = {} if zone in ("", "UTC") else {"tz": zone}
-    return {"quota": limit.refill_amount, **window, **where, **given, **rollover}
-
-
-def _write_length(length_ms: int) -> str:
-    unit = next(unit for unit, size in _SIZES.items() if length_ms % size == 0)
-    return f"{length_ms // _SIZES[unit]}{unit}"
+    made = kind_of(limit).write(limit)
+    if policy or "rate" not in made:
+        return made | policy
+    return f"{made['rate']}/{made['per']}" + (f":{made['burst']}" if "burst" in made else "")

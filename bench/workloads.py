@@ -1,4 +1,4 @@
-"""What everybody is asked to do, defined once: the quotas, the cost of a decision, and what each answer must be."""
+"""The workloads of every contestant, defined once: quotas, the cost of a decision, and the expected answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH: Cost = {"rpm": 1, "tpm": 500}
 WARM = 50
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """One kind of decision, repeated."""
 
     name: str
@@ -47,11 +47,11 @@ class Work(NamedTuple):
         return ("blocking", "async") if self.callers == 1 else ("async",)
 
 
-WORKS = (
-    Work("one limit", (RPM,), ONE),
-    Work("two limits", (RPM, TPM), BOTH),
-    Work("over the limit", (SCARCE,), ONE, admits=False),
-    Work("1,000 keys", (RPM,), ONE, keys=1_000),
-    Work("a new key each time", (RPM,), ONE, keys=None),
-    Work("32 callers at once", (RPM, TPM), BOTH, callers=32),
+WORKLOADS = (
+    Workload("one limit", (RPM,), ONE),
+    Workload("two limits", (RPM, TPM), BOTH),
+    Workload("over the limit", (SCARCE,), ONE, admits=False),
+    Workload("1,000 keys", (RPM,), ONE, keys=1_000),
+    Workload("a new key each time", (RPM,), ONE, keys=None),
+    Workload("32 callers at once", (RPM, TPM), BOTH, callers=32),
 )
