@@ -7,13 +7,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from .balances import Balance, balance, wait_ms
+from .balances import Balance, Tokens, balance, wait_ms
 from .borders import Scheduled
 from .errors import CapacityExceeded, RateLimitExceeded
 from .limit import Limit
 from .production import FOR_EVER, MILLI
 from .refusals import StatusFields
-from .tokens import Tokens
 from .values import LimitStatus
 
 _MOST_LOOKS = 100

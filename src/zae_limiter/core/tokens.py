@@ -21,7 +21,7 @@ old and the new capacity: a raise keeps the tokens, a cut clamps them, and debt 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .alerts import AlertLevels
 from .change import Change
@@ -110,10 +110,9 @@ class TokenFrame(NamedTuple):
     soft: bool = False
 
     @classmethod
-    def of(
-        cls, rule: Rule, anchor_ms: int, at: TokenFields, now_ms: int, floor: int = 0, soft: bool = False
-    ) -> TokenFrame:
-        """Return the frame of a limit, in the segment of ``now_ms``."""
+    def of(cls, rule: Rule, anchor_ms: int, at: TokenFields, now_ms: int, floor: int = 0) -> TokenFrame:
+        """Return the frame of a limit of which a request has to leave ``floor``, in the segment of ``now_ms``."""
+        soft = floor == SOFT
         return cls(rule, anchor_ms, at, *rule.segment(anchor_ms, now_ms), 0 if soft else floor, soft)
 
     def since(self, now_ms: int) -> int:
@@ -130,72 +129,6 @@ class TokenFrame(NamedTuple):
     def reaches(self, milli: int) -> int:
         """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
-
-
-class HeldTokens(Protocol):
-    """Tokens of a limit that this process has drawn in advance: `core.advance`."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    @property
-    def all_grantable_from(self) -> int:
-        """The instant from which on all of them may be granted."""
-
-    def grantable(self, now_ms: int) -> int:
-        """Return how many of them may be granted at ``now_ms``."""
-
-
-class Tokens(NamedTuple):
-    """What one record holds of a rate or a quota: the whole of it, or a shard's share.
-
-    ``credits`` are the lots that are spent after the allowance: when each expires, and what it holds. ``advances`` are
-    tokens that this process holds as well, having drawn them before.
-    """
-
-    rule: Rule
-    tokens: int
-    anchor_ms: int
-    credits: tuple[tuple[int, int], ...] = ()
-    advances: tuple[HeldTokens, ...] = ()
-
-    def level(self, now_ms: int) -> int:
-        """Return the balance at ``now_ms``, credits and advances included."""
-        held = self.rule.level(self.tokens, self.anchor_ms, now_ms)
-        if self.credits:
-            held += self.credit(now_ms)
-        if not self.advances:
-            return held
-        ready = sum(each.grantable(now_ms) for each in self.advances)
-        if ready or held > 0:
-            return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
-        # It may be below zero only for what was drawn ahead of the refill, which is no debt.
-        return min(0, held + sum(each.size for each in self.advances))
-
-    def since(self, now_ms: int) -> int:
-        """Return what was produced from the anchor to ``now_ms``."""
-        return self.rule.produced_between(self.anchor_ms, now_ms)
-
-    def credit(self, now_ms: int) -> int:
-        """Return the credits that have not expired at ``now_ms``."""
-        return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)
-
-    def without_credits(self) -> Tokens:
-        """Return the allowance alone."""
-        return self._replace(credits=())
-
-    def debit(self, cost_milli: int) -> Tokens:
-        """Return the tokens after taking a cost from the allowance."""
-        return self._replace(tokens=self.tokens - cost_milli)
-
-    def fits_at(self, needed: int) -> int:
-        """Return the first instant at which the allowance has ``needed``, at most the capacity."""
-        return self.rule.fits_at(self.tokens, self.anchor_ms, needed)
-
-    def full_at(self) -> int:
-        """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
-        return max([self.fits_at(self.rule.capacity), *(each.all_grantable_from for each in self.advances)])
 
 
 # Taking from a record that others may have changed since it was seen.
@@ -245,15 +178,16 @@ def draw(
 
 
 def owe(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, soft: bool = False) -> None:
-    """Take a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound.
+    """Take a cost that cannot be refused any more: a draw without a lower bound.
 
     A soft limit has one: what it does not hold is overdrawn, that of others is debt.
     """
-    room = capacity - since
-    if soft and min(tokens, room) < cost - since:
+    if soft and min(tokens, capacity - since) < cost - since:
         _overdraw(change, at, tokens, cost, capacity, since, 0)
-    else:
-        _shift(change, at, tokens, room, -cost, low=cost - since if soft else -FAR)
+        return
+    draw(change, at, tokens, None, capacity, since, shift=-cost)
+    if soft:
+        change.bound(at.tokens, low=cost - since)
 
 
 def split_balance(
@@ -266,26 +200,17 @@ def split_balance(
     """
     since = old.produced_between(anchors[0], now_ms)
     gift = (min(old.capacity, tokens + since) + 1) // 2
-    by = since - gift - new.produced_between(anchors[1], now_ms)
-    _shift(change, at, tokens, old.capacity - since, by, low=gift - since if gift > 0 else tokens)
+    shift = since - gift - new.produced_between(anchors[1], now_ms)
+    draw(change, at, tokens, None, old.capacity, since, shift=shift)
+    change.bound(at.tokens, low=gift - since if gift > 0 else tokens)
     return gift
-
-
-def _shift(change: Change, at: TokenFields, tokens: int, room: int, by: int, low: int = -FAR) -> None:
-    """Add ``by`` to tokens that must be ``low`` at least; where they have reached the ceiling, ``room``, set them."""
-    if tokens >= room:
-        change.put[at.tokens] = room + by
-        change.bounds[at.tokens] = room, FAR
-    else:
-        change.add[at.tokens] = by
-        change.bounds[at.tokens] = low, room - 1
 
 
 def _overdraw(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, shift: int) -> None:
     """Take more than a soft limit holds, and count by how much."""
     held = min(capacity, tokens + since)
     change.add[at.overdrawn] = cost - max(0, held)
-    _shift(change, at, tokens, capacity - since, shift - cost)
+    draw(change, at, tokens, None, capacity, since, shift=shift - cost)
     if at.tokens in change.add:
         change.bounds[at.tokens] = (-FAR, -since) if held <= 0 else (tokens, tokens)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..core import names
+from ..core.kinds import parse_limit
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE, check_ancestry
 from ..core.validation import ValidationError
@@ -22,19 +23,16 @@ from .states import SYSTEM, Manifest, ManifestError, Place, Problem, Subject
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 
 
-def parse_manifest(
-    text: str, format: str, parse_limit: Callable[[str], Limit], file: str = "limits", namespace: str = "default"
-) -> Manifest:
+def parse_manifest(text: str, format: str, file: str = "limits", namespace: str = "default") -> Manifest:
     """Return what a text in ``yaml`` or ``toml`` states. Raise `ManifestError` with all of its mistakes.
 
-    ``parse_limit`` reads a limit that is written as one text, ``NAME:RATE``; it raises `ValueError`. ``file`` is the
-    name of the file, for messages; ``namespace`` the one that it is read for.
+    ``file`` is the name of the file, for messages; ``namespace`` the one that it is read for.
     """
     try:
         root, problems = read_document(text, format)
     except ManifestError as error:
         raise ManifestError(error.problems, file) from None
-    parser = _Parser(parse_limit, namespace, problems)
+    parser = _Parser(namespace, problems)
     parser.read_root(root)
     if parser.problems:
         raise ManifestError(parser.problems, file)
@@ -44,12 +42,11 @@ def parse_manifest(
 class _Parser:
     """Collects what is stated, and what is wrong."""
 
-    def __init__(self, parse_limit: Callable[[str], Limit], namespace: str, problems: list[Problem]) -> None:
+    def __init__(self, namespace: str, problems: list[Problem]) -> None:
         self.problems = problems
         self.levels: dict[Subject, dict[str, Any]] = {}
         self.entities: dict[str, dict[str, Any]] = {}
         self.places: dict[str, Place] = {}
-        self._parse_limit = parse_limit
         self._namespace = namespace
 
     def read_root(self, root: Node) -> None:
@@ -160,7 +157,7 @@ class _Parser:
             self._report(node.place, path, "must be a limit: 60, 1000/min, or a mapping with rate, quota or concurrent")
             return None
         try:
-            return self._parse_limit(f"{name}:{node.text}")
+            return parse_limit(f"{name}:{node.text}")
         except ValueError as error:
             self._report(node.place, path, str(error))
             return None

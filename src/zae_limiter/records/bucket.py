@@ -31,13 +31,12 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.balances import Balance, SlotBalance
-from ..core.borders import Carried
+from ..core.balances import Balance, SlotBalance, Tokens
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import FAR, FOR_EVER, Rule
-from ..core.tokens import NEVER_USED, Tokens
+from ..core.tokens import NEVER_USED
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -127,7 +126,7 @@ def _slot_balances(
         yield name, SlotBalance(limit.rule, table.of(name), now_ms)
 
 
-def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> tuple[int, int]:
     """Return the way of a limit from the tokens in a bucket to its level under the limits in force, at ``now_ms``.
 
     These count from their change on, but not before the newest instant that the bucket was charged at under others.

@@ -13,17 +13,7 @@ from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import all_tokens, full_at, latest_instant, required_expiry, stored_rule
 from .charging import write_of
 from .keys import bucket_indexes, parse_bucket_pk
-from .level import (
-    ANCHOR,
-    CONFIG_VERSION,
-    CREDITS,
-    MADE,
-    NEWEST,
-    SHARDS,
-    BucketLimits,
-    token_fields,
-    token_limits_for,
-)
+from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, BucketLimits, token_fields, token_limits_for
 from .lots import Lot, lot_attribute, lots_of
 from .migration import migrate, move_anchor
 from .pressure import moved_counters

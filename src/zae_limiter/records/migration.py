@@ -12,9 +12,9 @@ from ..core.credits import HeldLots, draw_with_credits
 from ..core.production import FAR, MILLI
 from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Key, Write, apply_write, drop_none
-from .bucket import all_tokens, carry_over, full_at, latest_instant
-from .charging import REACH, Refusal, is_expiring, write_of
+from .algebra import Image, Key, Write, drop_none
+from .bucket import all_tokens, carry_over, latest_instant
+from .charging import REACH, Refusal, put_expiry_off, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
@@ -62,8 +62,7 @@ def migrate(
     gone = [] if level.parent_id is not None else ["parent_id"]
     gone += [attr for limit in level.token_limits.values() for attr in limit.unused if attr in image]
     change.remove = [*gone, *drop_expired(image, change, now_ms), *change.remove]
-    change.expires_ms = now_ms + level.lifetime_ms
-    keep_in_debt(level, image, change)
+    put_expiry_off(change, level, image, now_ms, owes=True)
     return change
 
 
@@ -157,16 +156,6 @@ def drop_expired(image: Image, change: Change, now_ms: int) -> tuple[str, ...]:
         return (*expired, CREDITS)
     change.put[CREDITS] = len(lots) - len(expired)
     return expired
-
-
-def keep_in_debt(level: BucketLimits, image: Image, change: Change) -> None:
-    """Let a change put the expiry off until the bucket is full: an earlier one would forgive debt."""
-    after = apply_write(image, write_of(change, level.key, image))
-    assert after is not None  # it does not delete
-    if is_expiring(level, after):
-        change.expires_ms = max(change.expires_ms or 0, full_at(after))
-    else:
-        change.expires_ms = NEVER if TTL in image else None
 
 
 def is_far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:

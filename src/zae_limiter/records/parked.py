@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..core.balances import Tokens
 from ..core.change import Change
 from ..core.production import Rule
-from ..core.tokens import Tokens
 from .algebra import Image
 from .level import ANCHOR, SHARDS, BucketLimits, attribute, parse_calendar
 
