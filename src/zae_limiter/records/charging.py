@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
+from ..core.change import MISSING_OR_AT_MOST, Change, Shortfall
 from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
 from ..core.production import FAR, FOR_EVER, MILLI
@@ -170,7 +170,7 @@ def create(
     change.put = {**index_attributes(level), **put}
     if level.token_limits.watched:
         full = {name: limit.rule.capacity for name, limit in level.token_limits.items() if cost.get(name)}
-        change.drawn = {name: Drawn(capacity, 0, capacity, 0) for name, capacity in full.items()}
+        change.drawn = {name: (capacity, 0, capacity, None) for name, capacity in full.items()}
     return change
 
 
@@ -291,13 +291,13 @@ def charge(
         tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
         if name in lots and min(ceiling, tokens + made) < need + floor:
             mine = held_lots(image, name, now_ms)
-            fits = draw_with_credits(change, at, tokens, mine, need, ceiling, made, floor, soft)
+            fits = draw_with_credits(change, at, (tokens, made, ceiling, None), mine, need, floor, soft)
         elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
-            fits = draw(change, at, tokens, need, ceiling, made, floor, soft)
+            fits = draw(change, at, (tokens, made, ceiling, None), need, floor, soft)
         if not fits:
             missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
         elif need and level.token_limits.watched:
-            change.drawn[name] = Drawn(tokens, made, ceiling, made)
+            change.drawn[name] = tokens, made, ceiling, None
     if missing:
         return missing
     if change.add and now_ms > image[NEWEST]:
@@ -339,7 +339,7 @@ def _draw_earlier(
         return False
     since = max(capacity - tokens - 1, earliest)
     below = min(tokens, capacity - since - 1)
-    return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
+    return draw(change, limit.at, (below, since, capacity, None), need, limit.floor, limit.soft)
 
 
 def contended_limits(level: BucketLimits, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:

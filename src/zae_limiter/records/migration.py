@@ -48,7 +48,7 @@ def migrate(
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
-        drawn = Drawn(held, *carried, current.rule.produced_between(put[ANCHOR], now_ms))
+        drawn = held, *carried, current.rule.produced_between(put[ANCHOR], now_ms)
         if not _migrate_limit(change, image, name, current, drawn, cost.get(name), lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
@@ -91,14 +91,13 @@ def _migrate_limit(
 
     Return whether it fits. No other client can take from a limit that the bucket does not have yet.
     """
-    at, (tokens, since, ceiling, after) = limit.at, drawn
+    at = limit.at
     change.put.update(limit.stated)
     if limit.announces and at.announced not in image:
         change.put[at.announced] = 0
     if need:
         change.drawn[name] = drawn
-    terms = ceiling, since, limit.floor, limit.soft, since - after
-    fits = draw_with_credits(change, at, tokens, lots, need, *terms)
+    fits = draw_with_credits(change, at, drawn, lots, need, limit.floor, limit.soft)
     if at.tokens not in image:
         change.bounds.pop(at.tokens, None)
         # Lots only have to hold what was counted on: more does no harm, as nothing else was there.
@@ -121,9 +120,8 @@ def move_anchor(image: Image, shard: int, at_ms: int, now_ms: int) -> Change:
     anchor = change.put[ANCHOR]
     change.add = pressure.moved_counters(image, anchor)
     for name, held in all_tokens(image, shard).items():
-        since = held.since(at_ms)
-        shift = since - held.rule.produced_between(anchor, at_ms)
-        draw(change, token_fields(name), held.tokens, None, held.rule.capacity, since, shift=shift)
+        numbers = held.tokens, held.since(at_ms), held.rule.capacity, held.rule.produced_between(anchor, at_ms)
+        draw(change, token_fields(name), numbers, None)
     change.remove = [*drop_expired(image, change, latest_instant(image, now_ms))]
     return change
 

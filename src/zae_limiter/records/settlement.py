@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
+from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.credits import SpentLots, sum_up
 from ..core.production import Rule
 from ..core.tokens import owe
@@ -94,11 +94,11 @@ class Settlement(NamedTuple):
         change, level, image, *_, instant_ms = self
         if instant_ms > image.get(NEWEST, instant_ms):
             change.put[NEWEST] = instant_ms
-        at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
-        limit = level.token_limits_of(image).get(name)
-        owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
+        at, limit = token_fields(name), level.token_limits_of(image).get(name)
+        drawn = image[at.tokens], rule.produced_between(image[ANCHOR], instant_ms), rule.capacity, None
+        owe(change, at, drawn, amount, limit is not None and limit.soft)
         if limit is not None and limit.alert_levels is not None and limit.rule == rule:
-            change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
+            change.drawn[name] = drawn
 
     def give_back(self, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance]) -> None:
         """Add ``amount`` to the tokens of a limit as far as those of the charge still count.
