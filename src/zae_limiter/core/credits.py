@@ -10,11 +10,11 @@ Where the allowance alone has ``c + floor`` this is not asked: the draw is that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from .change import Change, Drawn
-from .production import FAR
+from .production import FAR, Amounts
 from .tokens import SOFT, TokenFields, draw
 
 HeldLots: TypeAlias = "Sequence[tuple[str, int]]"
@@ -73,13 +73,7 @@ def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:
 
 
 def draw_with_credits(
-    change: Change,
-    at: TokenFields,
-    drawn: Drawn,
-    lots: HeldLots,
-    need: int | None,
-    floor: int = 0,
-    soft: bool = False,
+    change: Change, at: TokenFields, drawn: Drawn, lots: HeldLots, need: int | None, floor: int = 0, soft: bool = False
 ) -> bool:
     """Take ``need`` as `core.tokens.draw` does, and what the allowance does not have from lots.
 
@@ -109,7 +103,7 @@ def draw_with_credits(
     return True
 
 
-def take_last(spent: SpentLots, amounts: Mapping[str, int]) -> tuple[SpentLots, SpentLots]:
+def take_last(spent: SpentLots, amounts: Amounts) -> tuple[SpentLots, SpentLots]:
     """Divide what was taken from lots: return the rest, and the last of it up to ``amounts`` by limit.
 
     >>> take_last((("tpm", "a", 10), ("tpm", "b", 20)), {"tpm": 25})

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 from .alerts import AlertLevels
 from .change import Change, Drawn
 from .names import FIRST_USE
-from .production import FAR, Rule
+from .production import FAR, Amounts, Rule
 
 SOFT = -FAR
 """What a draw has to leave of a limit that never refuses."""
@@ -213,9 +213,7 @@ OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int, str]
 floor, and the attribute that counts what is overdrawn, "" if it refuses: a plain tuple unpacks fastest."""
 
 
-def draw_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
-) -> dict[str, Any] | None:
+def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts, now_ms: int) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that this process owns.
 
     Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
@@ -244,7 +242,7 @@ def draw_all(
 
 
 def settle_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Mapping[str, int], now_ms: int
+    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Amounts, now_ms: int
 ) -> dict[str, Any] | None:
     """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
 

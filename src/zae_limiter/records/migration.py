@@ -5,11 +5,9 @@ The anchor strictly grows, so that a client that still holds the old one loses t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..core.change import Change, Drawn, Shortfall
 from ..core.credits import HeldLots, draw_with_credits
-from ..core.production import FAR, MILLI
+from ..core.production import FAR, MILLI, Amounts
 from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
 from .algebra import Image, Key, Write, drop_none
@@ -23,12 +21,7 @@ from .slots import drop_expired_slots, drop_other_kind, shapes_for, shorten_slot
 
 
 def migrate(
-    level: BucketLimits,
-    image: Image,
-    cost: Mapping[str, int],
-    now_ms: int,
-    changes: int = 1,
-    spends_credits: bool = True,
+    level: BucketLimits, image: Image, cost: Amounts, now_ms: int, changes: int = 1, spends_credits: bool = True
 ) -> Change | Refusal:
     """Return the change that moves the bucket to the limits in force and takes tokens, or what it lacks.
 
@@ -43,7 +36,7 @@ def migrate(
     _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
         old, calendar, current = stored.get(name), limit.rule.calendar, limit
-        held = first_level(image, limit.at.tokens, limit.rule, now_ms) if old is None else old.tokens
+        held = first_level(image, limit.at, limit.rule, now_ms) if old is None else old.tokens
         carried = (0, held) if old is None else carry_over(level, image, name, old.rule, limit.rule, now_ms)
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
