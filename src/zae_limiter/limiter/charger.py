@@ -32,7 +32,7 @@ from .grant import Grant, GrantFields, find_overdrawn
 from .observers import Observers
 from .options import AcquireOptions, AcquireRequest, check_known, in_tokens
 from .slot_leases import SlotHolder, SlotLeases
-from .standing import Request, Standing
+from .standing import Standing
 from .waiting import Lines
 
 T = TypeVar("T")
@@ -162,17 +162,16 @@ class Charger:
             renewed = self.backend.deadline(deadline.seconds)
             return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
 
-        waiting = Request(chain, whole, options.max_wait_ms, attempt, look, note_wait)
-        return await Standing(self.lines, self.backend, waiting).wait()
+        wait_ms = options.max_wait_ms
+        return await Standing(self.lines, self.backend, chain, whole, wait_ms, attempt, look, note_wait).wait()
 
     async def check(self, request: AcquireRequest) -> bool:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""
         options, availability, cost = request.options, self.availability, request.cost
         deadline, answers = self.backend.deadline(options.timeout), availability.answers
-        if availability.is_open:
-            known = self.chains.known(*request.name, self.backend.clock.now_ms())
-            if self._goes_unasked(request, known):
-                return False
+        known = self.chains.known(*request.name, self.backend.clock.now_ms()) if availability.is_open else None
+        if availability.is_open and self._goes_unasked(request, known):
+            return False
         try:
             deadline = await self.chains.begin(request.entity_id, request.resource, deadline)
             chain = await self.chains.find(*request.name, deadline)
@@ -218,7 +217,7 @@ class Charger:
         for each in corrections:
             deadline = self.backend.deadline(each.request.options.timeout)
             slots = () if each.holder is None else each.holder.slots
-            lost = [slot for slot in slots if slot.lost]
+            kept = [slot for slot in slots if not slot.lost]
             self.slot_leases.let_go(slots)
             for grant, delta in each.shares:
                 try:
@@ -227,9 +226,7 @@ class Charger:
                     if self._log_loss(each, delta, error, failed=failed):
                         failures.append(error)
             if each.holder is not None:
-                self.slot_leases.announce_losses(
-                    each.holder, [slot for slot in slots if slot.lost and slot not in lost]
-                )
+                self.slot_leases.announce_losses(each.holder, [slot for slot in kept if slot.lost])
         if self.backend.closed:  # what was written may have opened the store again
             await self.backend.close()
         if failures:

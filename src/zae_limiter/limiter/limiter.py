@@ -90,7 +90,6 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         multiplier = self._backend.bucket_ttl_multiplier
         if bucket_ttl_refill_multiplier is not None:
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
-        self._clock = self._backend.clock
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
@@ -172,16 +171,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             take_now, settle_now = in_place.take, in_place.settle
         self._engine = engine
-        parts = (
-            self._backend,
-            self._chains,
-            engine,
-            self._lines,
-            self._availability,
-            self._slot_leases,
-            self._observers,
-        )
-        return (ObservedCharger if observers else Charger)(*parts, not self._speculative, take_now, settle_now)
+        kind, parts = ObservedCharger if observers else Charger, (self._backend, self._chains, engine, self._lines)
+        told = (self._availability, self._slot_leases, self._observers)
+        return kind(*parts, *told, not self._speculative, take_now, settle_now)
 
     def acquire(
         self,
