@@ -24,6 +24,7 @@ from typing import Any
 from .calendar import Calendar
 from .limit import Limit
 from .names import FIRST_USE
+from .production import MILLI
 
 _OUTSIDE_COMMA = r",(?![^()]*\))"
 """A comma that is not part of a cron expression."""
@@ -35,7 +36,6 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600),
     **dict.fromkeys(("d", "day", "days"), 86_400),
 }
-_UNITS = {86_400: "day", 3_600: "h", 60: "min", 1: "s"}
 LENGTHS = {86_400_000: "d", 3_600_000: "h", 60_000: "min", 1_000: "s", 1: "ms"}
 """The units of the lengths of windows, by their size in ms, the largest first."""
 
@@ -67,8 +67,8 @@ class Rate:
 
     def spell(self, limit: Limit) -> str:
         """Return what a limit allows, for people: ``10,000/min``, ``10/30 s`` or ``5/2 h``."""
-        count, unit = _count_units(limit)
-        return f"{limit.refill_amount:,}/{'' if count == 1 else f'{count} '}{unit}"
+        count, unit = _count_units(limit.refill_period_seconds * MILLI)
+        return f"{limit.refill_amount:,}/{'' if count == 1 else f'{count} '}{unit.replace('d', 'day')}"
 
     def note(self, limit: Limit) -> str:
         """Return what a capacity is for that is not the amount."""
@@ -80,8 +80,8 @@ class Rate:
 
     def write(self, limit: Limit) -> dict[str, Any]:
         """Return the keys of a limits file that only this kind has."""
-        count, unit = _count_units(limit)
-        per = unit.replace("h", "hour") if count == 1 else f"{count}{unit.replace('day', 'd')}"
+        count, unit = _count_units(limit.refill_period_seconds * MILLI)
+        per = {"d": "day", "h": "hour"}.get(unit, unit) if count == 1 else f"{count}{unit}"
         burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
         return {"rate": limit.refill_amount, "per": per, **burst}
 
@@ -109,8 +109,8 @@ class Quota(Rate):
 
     def spell(self, limit: Limit) -> str:
         """Return the amount and its windows: ``1,000/day@UTC``, lengths in their largest unit: ``5h@first-use``."""
-        every, _, zone = _windows_of(limit).text.partition("@")
-        return f"{limit.refill_amount:,}/{_spell_length(limit) or every}@{zone}"
+        calendar = _windows_of(limit)
+        return f"{limit.refill_amount:,}/{_spell_every(calendar)}@{calendar.text.partition('@')[2]}"
 
     def note(self, limit: Limit) -> str:
         return f"rollover {limit.rollover:,}"
@@ -118,11 +118,10 @@ class Quota(Rate):
     def write(self, limit: Limit) -> dict[str, Any]:
         calendar = _windows_of(limit)
         rollover = {"rollover": limit.rollover} if limit.rollover else {}
-        every, _, rest = calendar.text.partition("@")
-        every = _spell_length(limit) or every
+        every = _spell_every(calendar)
         if calendar.unit == FIRST_USE:
             return {"quota": limit.refill_amount, "reset_after": every, **rollover}
-        zone, *options = rest.split(",")
+        zone, *options = calendar.text.partition("@")[2].split(",")
         given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
         if given.get("on", "").isdecimal():
             given["on"] = int(given["on"])
@@ -244,10 +243,10 @@ def _parse_part(option: str, text: str) -> float:
         ) from None
 
 
-def _count_units(limit: Limit) -> tuple[int, str]:
-    """Return the period of a rate in its largest unit."""
-    size = next(size for size in _UNITS if limit.refill_period_seconds % size == 0)
-    return limit.refill_period_seconds // size, _UNITS[size]
+def _count_units(length_ms: int) -> tuple[int, str]:
+    """Return a length in its largest unit."""
+    size = next(size for size in LENGTHS if length_ms % size == 0)
+    return length_ms // size, LENGTHS[size]
 
 
 def _windows_of(limit: Limit) -> Calendar:
@@ -255,8 +254,7 @@ def _windows_of(limit: Limit) -> Calendar:
     return limit.calendar
 
 
-def _spell_length(limit: Limit) -> str:
-    """Return the length of the windows of a quota in its largest unit; empty if they are those of a calendar."""
-    length_ms = _windows_of(limit).period_ms
-    size = next(size for size in LENGTHS if length_ms % size == 0)
-    return f"{length_ms // size}{LENGTHS[size]}" if length_ms else ""
+def _spell_every(calendar: Calendar) -> str:
+    """Return the windows of a quota without their zone, their length in its largest unit: ``5h``."""
+    count, unit = _count_units(calendar.period_ms)
+    return f"{count}{unit}" if count else calendar.text.partition("@")[0]

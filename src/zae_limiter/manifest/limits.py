@@ -13,21 +13,57 @@ from ..core.kinds import LENGTHS, kind_of
 from ..core.limit import MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
-from ..v017.limits_file import OldLimits
-from . import fields
-from .reading import Report, check_seconds
+from ..v017.limits_file import CAPACITY, OldLimits
+from .reading import ENTRY, POLICY, SHARING, Report, check_seconds, describe, describe_amount
 
 if TYPE_CHECKING:
     from .document import Node
     from .states import Place
 
+PER = ("s", "min", "hour", "day")
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
 _SIZES = {unit: size for size, unit in LENGTHS.items()}
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
-_PER = f"must be {', '.join(fields.PER)}, or a number of them such as 30s"
+_PER = f"must be {', '.join(PER)}, or a number of them such as 30s"
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
+
+KINDS: dict[str, dict[str, Any]] = {
+    "quota": {
+        "quota": describe_amount("Tokens per window."),
+        "every": describe("string", f"The window: {', '.join(UNITS)}, or a length such as 90min."),
+        "tz": describe("string", "The time zone, e.g. Europe/Berlin."),
+        "at": describe("string", "The local time HH:MM at which a window begins."),
+        "on": describe(["string", "integer"], "The day on which it begins: monday, 15, or 04-01."),
+        "cron": describe(
+            "string", "Instead of every, at and on: a window begins whenever this fires, e.g. 0 9 * * 1-5."
+        ),
+        "reset_after": describe(
+            ["string", "integer"], "Instead of these: the length of a window that begins with its first use, e.g. 5h."
+        ),
+        "rollover": describe_amount("Unused tokens that are kept for later windows.", least=0),
+        **POLICY,
+    },
+    "concurrent": {
+        "concurrent": describe("integer", "How many at once: its slots.", minimum=1, maximum=MAX_SLOTS),
+        "ttl": describe(
+            ["string", "integer"], "After how long a slot comes back that nobody renews: 60, 2min; 60 s if left out."
+        ),
+        "max_hold": describe(
+            ["string", "integer"], "For how long a slot can be held at most: 600, 10min; for ever if left out."
+        ),
+        **SHARING,
+    },
+    "capacity": {**CAPACITY, **POLICY},
+    "rate": {
+        "rate": describe_amount("Tokens per period."),
+        "per": describe(["string", "integer"], f"The period: {', '.join(PER)}, a number of them (30s), or seconds."),
+        "burst": describe_amount("The most at once; the rate if left out."),
+        **POLICY,
+    },
+}
+"""The tables of the kinds of limits, by the key that a limit of the kind has."""
 
 
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
@@ -39,12 +75,12 @@ def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Repor
 
 def find_table(given: Iterable[str]) -> Mapping[str, Any]:
     """Return the table of the kind of limit that has these keys; a rate where none tells."""
-    return fields.KINDS[_find_kind(given)]
+    return KINDS[_find_kind(given)]
 
 
 def _find_kind(given: Iterable[str]) -> str:
     names = set(given)
-    return next((kind for kind in fields.KINDS if kind in names), "rate")
+    return next((kind for kind in KINDS if kind in names), "rate")
 
 
 class _LimitReader(OldLimits):
@@ -103,10 +139,10 @@ class _LimitReader(OldLimits):
         if not isinstance(node.value, dict) or "cron" not in node.value:
             self._fail(node.place, path, "must be a mapping with cron and scale, or other numbers")
             return None
-        for key in node.value.keys() - fields.ENTRY.keys():
-            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(fields.ENTRY)}")
+        for key in node.value.keys() - ENTRY.keys():
+            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(ENTRY)}")
         try:
-            values = {key: each.value for key, (_, each) in node.value.items() if key in fields.ENTRY}
+            values = {key: each.value for key, (_, each) in node.value.items() if key in ENTRY}
             return ScheduleEntry(**values)
         except ValidationError as error:
             known = node.value.get(error.field)
@@ -170,13 +206,9 @@ def _parse_seconds(
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:
     """Return a limit as a file writes it: a plain rate as a text, anything else by its fields."""
-    policy: dict[str, Any] = {"soft": True} if limit.soft else {}
-    if limit.floors:
-        policy["floors"] = dict(limit.floors)
-    if limit.alerts:
-        policy["alerts"] = list(limit.alerts)
-    if limit.schedule:
-        policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
+    fields: dict[str, Any] = {"soft": limit.soft, "floors": dict(limit.floors), "alerts": list(limit.alerts)}
+    fields["schedule"] = [entry.to_dict() for entry in limit.schedule]
+    policy = {name: value for name, value in fields.items() if value}
     made = kind_of(limit).write(limit)
     if policy or "rate" not in made:
         return made | policy

@@ -17,7 +17,7 @@ from ..core.values import Access, OnUnavailable
 from ..v017.limits_file import read_disabled
 from . import fields
 from .document import Node, read_document
-from .limits import find_table, read_limit
+from .limits import KINDS, find_table, read_limit
 from .states import SYSTEM, Manifest, ManifestError, Place, Problem, Subject
 
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
@@ -150,7 +150,7 @@ class _Parser:
     def _read_limit(self, name: str, node: Node, path: str) -> Limit | None:
         if isinstance(node.value, dict):
             given = self._read_pairs(self._drop_rivals(node, path), path, find_table(node.value))
-            if not given.keys() & fields.KINDS.keys():
+            if not given.keys() & KINDS.keys():
                 self._report(node.place, path, "needs a rate, a quota or concurrent, a number of slots")
             return read_limit(name, given, lambda place, field, why: self._report(place, f"{path}.{field}", why))
         if isinstance(node.value, bool) or not isinstance(node.value, (str, int)):
@@ -164,7 +164,7 @@ class _Parser:
 
     def _drop_rivals(self, node: Node, path: str) -> Node:
         """Return the mapping of a limit with one of its kinds only; report the others."""
-        kind, *others = [each for each in fields.KINDS if each in node.value] or [""]
+        kind, *others = [each for each in KINDS if each in node.value] or [""]
         for other in others:
             self._report(node.value[other][0], f"{path}.{other}", f"cannot be combined with {kind}")
         return replace(node, value={key: pair for key, pair in node.value.items() if key not in others})

@@ -10,10 +10,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
+from ..core.change import MISSING_OR_AT_MOST, Change, Shortfall
 from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
-from ..core.production import FAR, FOR_EVER, MILLI
+from ..core.production import FAR, FOR_EVER, MILLI, Amounts
 from ..core.tokens import TokenFrame, draw
 from . import keys, pressure
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
@@ -157,7 +157,7 @@ def _is_kept_as(level: BucketLimits, image: Image) -> bool:
 
 def create(
     level: BucketLimits,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
@@ -170,13 +170,13 @@ def create(
     change.put = {**index_attributes(level), **put}
     if level.token_limits.watched:
         full = {name: limit.rule.capacity for name, limit in level.token_limits.items() if cost.get(name)}
-        change.drawn = {name: Drawn(capacity, 0, capacity, 0) for name, capacity in full.items()}
+        change.drawn = {name: (capacity, 0, capacity, None) for name, capacity in full.items()}
     return change
 
 
 def new_bucket(
     level: BucketLimits,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
@@ -221,7 +221,7 @@ def new_bucket(
     return put, expires_ms if lifetime_ms else None
 
 
-def _further_attributes(limits: TokenLimits, cost: Mapping[str, int], now_ms: int) -> Image:
+def _further_attributes(limits: TokenLimits, cost: Amounts, now_ms: int) -> Image:
     """Return the attributes of a new bucket that only soft limits, thresholds and windows of first use have."""
     found: Image = {}
     for name, limit in limits.items():
@@ -250,12 +250,7 @@ def index_attributes(level: BucketLimits) -> dict[str, str]:
 
 
 def first_charge(
-    level: BucketLimits,
-    cost: Mapping[str, int],
-    now_ms: int,
-    changes: int,
-    serial: int,
-    requests: Sequence[SlotRequest] = (),
+    level: BucketLimits, cost: Amounts, now_ms: int, changes: int, serial: int, requests: Sequence[SlotRequest] = ()
 ) -> Change | Refusal:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
     limits, slots, missing = level.token_limits, level.slot_limits, []
@@ -271,7 +266,7 @@ def charge(
     level: BucketLimits,
     image: Image,
     frame: Frame,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     contention: Contention = ALONE,
     changes: int = 1,
@@ -291,13 +286,13 @@ def charge(
         tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
         if name in lots and min(ceiling, tokens + made) < need + floor:
             mine = held_lots(image, name, now_ms)
-            fits = draw_with_credits(change, at, tokens, mine, need, ceiling, made, floor, soft)
+            fits = draw_with_credits(change, at, (tokens, made, ceiling, None), mine, need, floor, soft)
         elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
-            fits = draw(change, at, tokens, need, ceiling, made, floor, soft)
+            fits = draw(change, at, (tokens, made, ceiling, None), need, floor, soft)
         if not fits:
             missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
         elif need and level.token_limits.watched:
-            change.drawn[name] = Drawn(tokens, made, ceiling, made)
+            change.drawn[name] = tokens, made, ceiling, None
     if missing:
         return missing
     if change.add and now_ms > image[NEWEST]:
@@ -339,7 +334,7 @@ def _draw_earlier(
         return False
     since = max(capacity - tokens - 1, earliest)
     below = min(tokens, capacity - since - 1)
-    return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
+    return draw(change, limit.at, (below, since, capacity, None), need, limit.floor, limit.soft)
 
 
 def contended_limits(level: BucketLimits, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
@@ -353,7 +348,7 @@ def contended_limits(level: BucketLimits, image: Image, names: Collection[str], 
     return frozenset(found)
 
 
-def is_undisturbed(level: BucketLimits, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
+def is_undisturbed(level: BucketLimits, before: Image | None, after: Image | None, cost: Amounts) -> bool:
     """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False
