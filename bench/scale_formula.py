@@ -21,7 +21,7 @@ BY_CHANCE = 2
 """Demand comes by chance: an advance for n acquires takes 1 + 2 / n writes; found with the simulations."""
 LAG = LAG_MS / 1000
 """Seconds by which a draw from a full, shared bucket counts earlier than it is written."""
-CACHED, CACHED_KEYS = 60.0, 10_000
+CACHED, CACHED_KEYS = 60.0, 131_072
 """For how many seconds a process remembers the config of a key, and of how many keys."""
 LOST = 0.75
 """Races lost per exact decision on the organisation's full bucket, measured with the limiter."""
