@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
 
 from . import names
 from .calendar import Calendar
@@ -17,10 +18,6 @@ from .validation import (
     seconds as seconds,
     whole as whole,
 )
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 
 MAX_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: no later one has a date."""
