@@ -13,6 +13,7 @@ from zae_limiter.core.production import FAR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from zae_limiter.core.change import Drawn
     from zae_limiter.core.tokens import TokenFields
     from zae_limiter.records.algebra import Image
     from zae_limiter.records.charging import Refusal
@@ -97,7 +98,7 @@ MUTATIONS = [
     Mutation("core.tokens._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
     Mutation("core.tokens._overdraw", "(tokens, tokens)", "(-FAR, tokens)", OVERDRAWN, "distant"),
     Mutation("core.tokens._overdraw", "(-FAR, -since)", "(-FAR, capacity - since)", NOT_OVERDRAWN, "distant"),
-    Mutation("core.tokens.owe", "< cost - since", "< -since", OVERDRAWN),
+    Mutation("core.tokens.owe", "< cost", "< 0", OVERDRAWN),
     Mutation("records.settlement._count_beyond", "-left", "taken", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
@@ -210,7 +211,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = cost + floor - since + 1", PROMISE),
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = -(2**60)", OVER),
     Mutation("core.tokens.draw", "or cost + floor > capacity", "", NEVER),
-    Mutation("records.migration._migrate_limit", "since - after", "after - since", CHANGED),
+    Mutation("core.tokens.draw", "since - since_after", "since_after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
@@ -384,15 +385,13 @@ def _refilled(
 def swallowing(
     change: Change,
     at: TokenFields,
-    tokens: int,
+    drawn: Drawn,
     need: int | None,
-    _capacity: int,
-    since: int,
     *_: Any,
-    shift: int | None = None,
 ) -> bool:
     """Take from what has accrued beyond the ceiling, as a single conditional add does."""
-    cost = need or 0
+    tokens, since, _capacity, since_after = drawn
+    cost, shift = need or 0, None if since_after is None else since - since_after
     if tokens < cost - since:
         return False
     change.add |= {at.tokens: (shift or 0) - cost, at.consumed: cost}

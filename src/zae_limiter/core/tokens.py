@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from .alerts import AlertLevels
-from .change import Change
+from .change import Change, Drawn
 from .names import FIRST_USE
-from .production import FAR, Rule
+from .production import FAR, Amounts, Rule
 
 SOFT = -FAR
 """What a draw has to leave of a limit that never refuses."""
@@ -134,40 +134,30 @@ class TokenFrame(NamedTuple):
 # Taking from a record that others may have changed since it was seen.
 
 
-def draw(
-    change: Change,
-    at: TokenFields,
-    tokens: int,
-    need: int | None,
-    capacity: int,
-    since: int,
-    floor: int = 0,
-    soft: bool = False,
-    shift: int | None = None,
-) -> bool:
-    """Take ``need`` from a balance of ``tokens`` and what was produced ``since`` the anchor, at most ``capacity``.
+def draw(change: Change, at: TokenFields, drawn: Drawn, need: int | None, floor: int = 0, soft: bool = False) -> bool:
+    """Take ``need`` from a limit, and move it to another anchor if there is one.
 
     Return False, with nothing noted, if that would leave less than ``floor`` and the limit is not ``soft``. A need of 0
-    changes nothing, and fits unless the limit is below its floor; None asks for nothing, so it always fits. ``shift``
-    is what a new anchor adds to the tokens as well; None if it stays.
+    changes nothing, and fits unless the limit is below its floor; None asks for nothing, so it always fits.
     """
+    tokens, since, capacity, since_after = drawn
     room, cost = capacity - since, need or 0
     low = cost + floor - since
     if need is not None and (tokens < low or cost + floor > capacity):
         if not soft:
             return False
-        if not cost and shift is None:
+        if not cost and since_after is None:
             change.bounds[at.tokens] = -FAR, FAR
         else:
             change.add[at.consumed] = cost
-            _overdraw(change, at, tokens, cost, capacity, since, shift or 0)
+            _overdraw(change, at, drawn, cost)
         return True
-    if need == 0 and shift is None:
+    if need == 0 and since_after is None:
         change.bounds[at.tokens] = low, FAR
         return True
     if cost:
         change.add[at.consumed] = cost
-    by = -cost if shift is None else shift - cost
+    by = -cost if since_after is None else since - since_after - cost
     if tokens >= room:
         change.put[at.tokens] = room + by
         change.bounds[at.tokens] = room, FAR
@@ -177,15 +167,16 @@ def draw(
     return True
 
 
-def owe(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, soft: bool = False) -> None:
+def owe(change: Change, at: TokenFields, drawn: Drawn, cost: int, soft: bool = False) -> None:
     """Take a cost that cannot be refused any more: a draw without a lower bound.
 
     A soft limit has one: what it does not hold is overdrawn, that of others is debt.
     """
-    if soft and min(tokens, capacity - since) < cost - since:
-        _overdraw(change, at, tokens, cost, capacity, since, 0)
+    tokens, since, capacity, _ = drawn
+    if soft and min(capacity, tokens + since) < cost:
+        _overdraw(change, at, drawn, cost)
         return
-    draw(change, at, tokens, None, capacity, since, shift=-cost)
+    draw(change, at, (tokens, since, capacity, since + cost), None)
     if soft:
         change.bound(at.tokens, low=cost - since)
 
@@ -200,17 +191,17 @@ def split_balance(
     """
     since = old.produced_between(anchors[0], now_ms)
     gift = (min(old.capacity, tokens + since) + 1) // 2
-    shift = since - gift - new.produced_between(anchors[1], now_ms)
-    draw(change, at, tokens, None, old.capacity, since, shift=shift)
+    draw(change, at, (tokens, since, old.capacity, new.produced_between(anchors[1], now_ms) + gift), None)
     change.bound(at.tokens, low=gift - since if gift > 0 else tokens)
     return gift
 
 
-def _overdraw(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, shift: int) -> None:
+def _overdraw(change: Change, at: TokenFields, drawn: Drawn, cost: int) -> None:
     """Take more than a soft limit holds, and count by how much."""
+    tokens, since, capacity, since_after = drawn
     held = min(capacity, tokens + since)
     change.add[at.overdrawn] = cost - max(0, held)
-    draw(change, at, tokens, None, capacity, since, shift=shift - cost)
+    draw(change, at, (tokens, since, capacity, cost + (since if since_after is None else since_after)), None)
     if at.tokens in change.add:
         change.bounds[at.tokens] = (-FAR, -since) if held <= 0 else (tokens, tokens)
 
@@ -222,9 +213,7 @@ OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int, str]
 floor, and the attribute that counts what is overdrawn, "" if it refuses: a plain tuple unpacks fastest."""
 
 
-def draw_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
-) -> dict[str, Any] | None:
+def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts, now_ms: int) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that this process owns.
 
     Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
@@ -253,7 +242,7 @@ def draw_all(
 
 
 def settle_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Mapping[str, int], now_ms: int
+    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Amounts, now_ms: int
 ) -> dict[str, Any] | None:
     """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
 

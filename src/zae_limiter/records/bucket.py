@@ -58,7 +58,7 @@ from .level import (
     token_fields,
 )
 from .lots import credits_by_limit, credits_of, last_expiry, parse_lot
-from .parked import PARKED, ParkedTokens, find_parked, first_level
+from .parked import PARKED, first_level, parse_parked
 from .slot_states import slot_balances, slot_state, stored_slot_names
 from .slot_table import SLOTS, SlotTable
 from .slots import concurrency_limits, last_until, without_slots
@@ -107,7 +107,7 @@ def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable
     for name, entry in entries.items():
         held = None if image is None else stored_tokens(image, name, level.shard)
         if image is None or held is None:
-            full = first_level(image, entry.at.tokens, entry.rule, now_ms)
+            full = first_level(image, entry.at, entry.rule, now_ms)
             full = NEVER_USED if name in level.scheduled and full == entry.rule.capacity else full
             yield name, Tokens(entry.rule, full, now_ms, () if image is None else credits_of(image, name))
         elif held.rule != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
@@ -239,7 +239,9 @@ def full_at(image: Image) -> int:
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
     latest = [last_until(image), *[held.full_at() for held in all_tokens(image, reserved=True).values()]]
-    latest += [parked.balance.full_at() for parked in find_parked(image)] if SLOTS in image else []
+    if SLOTS in image:
+        parked = [image[attr] for attr in image if attr.startswith(LIMIT_PREFIX) and attr.endswith(f"_{PARKED}")]
+        latest += [parse_parked(text)[0].full_at() for text in parked]
     return max(latest) if CREDITS not in image else max(*latest, last_expiry(image))
 
 
@@ -264,7 +266,7 @@ def check(key: Key, image: Image, table: SlotTable) -> None:
     for attr, (least, most) in _ranges(table.attrs if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
         if (type(value) is not int or not least <= value <= most) and not (
-            most < least and _is_sound(ParkedTokens.parse if attr.endswith(f"_{PARKED}") else parse_calendar, value)
+            most < least and _is_sound(parse_parked if attr.endswith(f"_{PARKED}") else parse_calendar, value)
         ):
             wrong.append(f"{attr}={value!r}")
     if wrong:

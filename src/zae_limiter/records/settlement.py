@@ -6,13 +6,13 @@ a level above the capacity is cut, as always. Debt lowers the level by exactly w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
+from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.credits import SpentLots, sum_up
-from ..core.production import Rule
+from ..core.production import Amounts, Rule
 from ..core.tokens import owe
 from . import pressure
 from .algebra import Image
@@ -33,7 +33,7 @@ class Charge(NamedTuple):
 
     instant_ms: int
     made: int
-    overdrawn: Mapping[str, int] = _NOTHING
+    overdrawn: Amounts = _NOTHING
 
     @classmethod
     def of(
@@ -41,9 +41,9 @@ class Charge(NamedTuple):
         level: BucketLimits,
         image: Image,
         now_ms: int,
-        on_top: Mapping[str, int] = _NOTHING,
-        cost: Mapping[str, int] = _NOTHING,
-        settled: Mapping[str, int] = _NOTHING,
+        on_top: Amounts = _NOTHING,
+        cost: Amounts = _NOTHING,
+        settled: Amounts = _NOTHING,
     ) -> Charge:
         """Return the charge that left a bucket as ``image``, before others took ``on_top``.
 
@@ -65,7 +65,7 @@ class Charge(NamedTuple):
         more = {name: amount - less[name] for name, amount in self.overdrawn.items()}
         return self._replace(overdrawn=more), self._replace(overdrawn=less)
 
-    def returned_overdraft(self, delta: Mapping[str, int]) -> dict[str, int]:
+    def returned_overdraft(self, delta: Amounts) -> dict[str, int]:
         """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
         off = {name: max(delta.get(name, 0), -amount) for name, amount in self.overdrawn.items()}
         return {token_fields(name).overdrawn: amount for name, amount in off.items() if amount < 0}
@@ -94,11 +94,11 @@ class Settlement(NamedTuple):
         change, level, image, *_, instant_ms = self
         if instant_ms > image.get(NEWEST, instant_ms):
             change.put[NEWEST] = instant_ms
-        at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
-        limit = level.token_limits_of(image).get(name)
-        owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
+        at, limit = token_fields(name), level.token_limits_of(image).get(name)
+        drawn = image[at.tokens], rule.produced_between(image[ANCHOR], instant_ms), rule.capacity, None
+        owe(change, at, drawn, amount, limit is not None and limit.soft)
         if limit is not None and limit.alert_levels is not None and limit.rule == rule:
-            change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
+            change.drawn[name] = drawn
 
     def give_back(self, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance]) -> None:
         """Add ``amount`` to the tokens of a limit as far as those of the charge still count.
@@ -151,7 +151,7 @@ class Settlement(NamedTuple):
 def settle(
     level: BucketLimits,
     image: Image,
-    delta: Mapping[str, int],
+    delta: Amounts,
     charge: Charge,
     now_ms: int,
     changes: int = 1,
@@ -199,7 +199,7 @@ def settle(
 
 
 def remake(
-    level: BucketLimits, charged: BucketLimits, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int
+    level: BucketLimits, charged: BucketLimits, delta: Amounts, charge: Charge, now_ms: int, serial: int
 ) -> Change:
     """Return the change that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 

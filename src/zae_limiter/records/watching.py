@@ -58,6 +58,7 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
     """
     assert limit.alert_levels is not None  # it is watched
     attr, (tokens, since, ceiling, since_after), calendar = limit.at.tokens, drawn, limit.rule.calendar
+    since_after = since if since_after is None else since_after
     if attr in change.put:
         after: int = change.put[attr] + since_after
     else:

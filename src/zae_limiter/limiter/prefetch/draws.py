@@ -242,12 +242,12 @@ def _find_drawn(
     frame = None if ANCHOR in whole.put else seen.limits(level, image, now_ms)
     if frame is None:  # it is moved by the draw
         drawn = draw.drawn if draw else {}
-        return {name: each._replace(tokens=image[token_fields(name).tokens]) for name, each in drawn.items()}
-    found = {}
+        return {name: (image[token_fields(name).tokens], *each[1:]) for name, each in drawn.items()}
+    found: dict[str, Drawn] = {}
     for name, limit in frame.by_name.items():
         since = limit.since(now_ms)
         if whole.add.get(limit.at.consumed, 0) > 0:
-            found[name] = Drawn(image[limit.at.tokens], since, limit.rule.capacity, since)
+            found[name] = image[limit.at.tokens], since, limit.rule.capacity, None
     return found
 
 
@@ -279,7 +279,7 @@ def _find_ahead(bucket: PrefetchedBucket, frame: Frame, name: str) -> int:
     At most half of its capacity; nothing if something has to be left of it, or credit takes over.
     """
     limit = frame.by_name[name]
-    if limit.floor or name in frame.lots:
+    if limit.floor or name in frame.with_lots:
         return 0
     return min(limit.amount * bucket.books.keep_ms // 2 // limit.period, limit.rule.capacity // 2)
 
