@@ -223,9 +223,9 @@ class ChargePaths:
             with contextlib.suppress(RateLimiterUnavailable):
                 chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
             homes = [shards.choose_home(level, now_ms) for level in chain.levels]
-        return self.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
+        return self.use_primary_shards(chain, homes) if len(homes) == len(chain.levels) else chain
 
-    def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
+    def use_primary_shards(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
         """Return the chain with other primary shards, where there were tokens when the old ones had none."""
         pairs = zip(chain.levels, primary_shards, strict=True)
         return self._change(

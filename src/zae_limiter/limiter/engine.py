@@ -35,7 +35,7 @@ from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
 from .options import AcquireOptions, check_known
-from .planning import ShardCharge, StalePath
+from .planning import StalePath
 from .settling import SettlementPart, Settling, settlement_parts
 from .waiting import Lines
 
@@ -106,7 +106,7 @@ class Engine:
         charge = PendingCharge[Grant](cost, deadline, options is not None and options.atomic, holder, turn=turn)
         if chain.slot_names:
             if chain.sharded:
-                chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
+                chain = self._chains.use_primary_shards(chain, [level.freed_home(now_ms) for level in chain.levels])
             charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
         for _, seen in chain.primary_shards:
@@ -188,7 +188,7 @@ class Engine:
         await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what runs ``work`` to its end, also if the caller is cancelled."""
+        """Return an awaitable that completes ``work`` even if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: ChargePath, deadline: Deadline, marks: Sequence[Write] = ()) -> ChargePath:
@@ -295,7 +295,8 @@ class Engine:
                 lost, freshness = count_loss(lost, chain.primary_shards[0].level.key.pk), Freshness.LOST_RACE
                 await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
-            for part in self.learn(chain, chosen, outcome, now_ms):
+            self.learn(chain, chosen, outcome, now_ms)
+            for part in [part for part in chosen.parts if part.alerts]:
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._chains.spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
@@ -311,13 +312,9 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
-        """Keep the images after a commit, and give those their grants who were served by it.
-
-        Return the parts that have crossed thresholds.
-        """
+    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> None:
+        """Keep the images after a commit, and give those their grants who were served by it."""
         charges, cost, parts, uses_other_shards = chosen
-        crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
@@ -329,8 +326,6 @@ class Engine:
                 part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or (level.slot_limits and level.may_overdraw):
                 self._announcer.announce_overdraft(level, part.write, now_ms)
-            if part.alerts:
-                crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
         apart = uses_other_shards or chain.slot_names
@@ -339,7 +334,6 @@ class Engine:
             charges[0].grant = grant
         else:
             chosen.share(grant)
-        return crossing
 
     async def _learn_loss(
         self, chain: ChargePath, conflict: Conflict, chosen: CommitPlan, now_ms: int, lost: int, deadline: Deadline
@@ -374,17 +368,16 @@ class Engine:
         newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
             return chain, pending
-        chain = newer
         left = []
         for charge in pending:
+            asked = charge.cost if charge.asked is None else charge.asked
             try:
-                asked = charge.cost if charge.asked is None else charge.asked
-                check_known("consume", asked, chain.names)
-                charge.asked, charge.cost = asked, asked if charge.holder is None else chain.complete(asked)
+                check_known("consume", asked, newer.names)
+                charge.asked, charge.cost = asked, asked if charge.holder is None else newer.complete(asked)
                 left.append(charge)
             except ValidationError as error:
                 charge.error = error
-        return chain, left
+        return newer, left
 
     async def refuse(
         self,
