@@ -19,7 +19,7 @@ from ..manifest.export import export_data, write_document
 from ..manifest.fields import json_schema
 from ..manifest.parsing import parse_manifest
 from ..manifest.states import LABELS, Change, Plan, decode_plan, encode_plan
-from .arguments import Decorator, combine, parse_limit
+from .arguments import Decorator, combine
 from .commands import Group, Shell, confirmed, yes_option
 from .grid import printable
 from .output import note, print_json, spell_count, style
@@ -193,7 +193,7 @@ def print_schema(shell: Shell) -> None:
 
 
 def _make_plan(shell: Shell, repository: SyncRepository, file: Path, prune: bool) -> Plan:
-    manifest = parse_manifest(_read(file), _find_format(file), parse_limit, str(file), shell.namespace)
+    manifest = parse_manifest(_read(file), _find_format(file), str(file), shell.namespace)
     return repository.plan_limits(manifest, prune=prune, file=str(file))
 
 

@@ -21,13 +21,12 @@ _LONGEST = 256
 class CorruptStateError(CorruptRecordError):
     """The record under a client's key is not a bucket; ``reason`` says why, ``excerpt`` shows its beginning."""
 
+    _made_from = ("reason", "excerpt")
+
     def __init__(self, reason: str, excerpt: str) -> None:
         super().__init__(f"not a bucket: {reason}")
         self.reason = reason
         self.excerpt = excerpt
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.reason, self.excerpt)
 
 
 def encode(bucket: TokenBucket) -> str:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from ..core.borders import Scheduled, find_interval, find_scheduled
 from ..core.change import Change
 from ..core.errors import ValidationError
 from ..core.limit import Limit
-from ..core.production import FOR_EVER, MILLI, Rule
+from ..core.production import FOR_EVER, MILLI, Amounts, Rule
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import all_tokens, full_at, latest_instant, required_expiry, stored_rule
 from .charging import write_of
 from .keys import bucket_indexes, parse_bucket_pk
-from .level import (
-    ANCHOR,
-    CONFIG_VERSION,
-    CREDITS,
-    MADE,
-    NEWEST,
-    SHARDS,
-    BucketLimits,
-    token_fields,
-    token_limits_for,
-)
+from .level import ANCHOR, CONFIG_VERSION, CREDITS, MADE, NEWEST, SHARDS, BucketLimits, token_fields, token_limits_for
 from .lots import Lot, lot_attribute, lots_of
 from .migration import migrate, move_anchor
 from .pressure import moved_counters
@@ -35,9 +25,7 @@ MAX_LOT = 2**51
 """Most millitokens of one lot, so that it stays exact in stores that count in doubles."""
 
 
-def add_credit(
-    key: Key, image: Image | None, amounts: Mapping[str, int], expires_ms: int, now_ms: int, serial: int = 0
-) -> Write:
+def add_credit(key: Key, image: Image | None, amounts: Amounts, expires_ms: int, now_ms: int, serial: int = 0) -> Write:
     """Return the write that adds millitokens by limit to the lots of a bucket with this expiry (`FOR_EVER`: none).
 
     A bucket that does not exist is made without limits: the first charge fills in those in force. Raise

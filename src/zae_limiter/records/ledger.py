@@ -83,9 +83,8 @@ def is_open(image: Image) -> bool:
 def book(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Return the change that books the open usage of a bucket; one without a ledger starts it, with nothing to book."""
     put = _count_booked(image)
-    unspent = _guard_unchanged(
-        image, *(attribute(name, field) for name in _counted_names(image) for field in ("tc", "ov"))
-    )
+    counters = [attribute(name, field) for name in _counted_names(image) for field in ("tc", "ov")]
+    unspent = _guard_unchanged(image, *counters)
     if HOUR_END not in image:
         guards = (*_guard_unchanged(image, ANCHOR), *unspent)
         return BucketChange(Write(key, guards, put | {CHANGES: 0, BOOKINGS: 0}), ())
@@ -120,9 +119,9 @@ def _counted_names(image: Image) -> dict[str, str]:
 def _count_booked(image: Image) -> dict[str, int]:
     """Return the counters of a bucket after booking everything in ``image``."""
     names = _counted_names(image)
-    booked = {attribute(name, "uc"): image[attribute(name, "tc")] for name in names}
-    overdrawn = {attribute(name, "ob"): image.get(attribute(name, "ov")) for name in names}
-    return booked | {attr: amount for attr, amount in overdrawn.items() if amount is not None}
+    pairs = [(attribute(name, "uc"), attribute(name, "tc")) for name in names]
+    pairs += [(attribute(name, "ob"), attribute(name, "ov")) for name in names]
+    return {booked: image[counted] for booked, counted in pairs if counted in image}
 
 
 def _guard_unchanged(image: Image, *attrs: str) -> Guards:

@@ -68,11 +68,8 @@ def group_lots(image: Image) -> dict[str, tuple[Lot, ...]]:
 
 def held_lots(image: Image, limit_name: str, now_ms: int) -> list[tuple[str, int]]:
     """Return the attributes of the live lots of a limit and what they hold, in the order in which they are spent."""
-    return [
-        (lot.attr, image[lot.attr])
-        for lot in lots_of(image)
-        if lot.limit_name == limit_name and lot.expires_ms > now_ms
-    ]
+    lots = group_lots(image).get(limit_name, ())
+    return [(lot.attr, image[lot.attr]) for lot in lots if lot.expires_ms > now_ms]
 
 
 def credits_by_limit(image: Image) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -93,10 +90,5 @@ def last_expiry(image: Image) -> int:
 
 def spent_lots(add: Mapping[str, int]) -> SpentLots:
     """Return what the additions of a write take from lots, in their order."""
-    return tuple(
-        [
-            (parse_lot(attr).limit_name, attr, -amount)
-            for attr, amount in add.items()
-            if attr.startswith(LOT_PREFIX) and amount < 0
-        ]
-    )
+    spent = [(attr, -amount) for attr, amount in add.items() if attr.startswith(LOT_PREFIX) and amount < 0]
+    return tuple([(parse_lot(attr).limit_name, attr, amount) for attr, amount in spent])

@@ -22,9 +22,9 @@ WRITE = MILLI
 _MOST_LOST = 10
 """How many lost writes are counted at once: more than that were lost over a time in which the limit refilled."""
 
-_TK, _TC, _FL, _CP, _RA, _RP = (
+_FIELDS = _TK, _TC, _FL, _CP, _RA, _RP = [
     attribute(INFRASTRUCTURE_LIMIT, field) for field in ("tk", "tc", "fl", "cp", "ra", "rp")
-)
+]
 
 
 def _rule(level: BucketLimits) -> Rule:
@@ -37,7 +37,7 @@ def initial_attributes(level: BucketLimits, anchor_ms: int, taken: int = 0) -> d
         return {}
     rule = _rule(level)
     values = (rule.capacity - taken, taken, anchor_ms, rule.capacity, rule.amount, rule.period)
-    return dict(zip((_TK, _TC, _FL, _CP, _RA, _RP), values, strict=True))
+    return dict(zip(_FIELDS, values, strict=True))
 
 
 def count(

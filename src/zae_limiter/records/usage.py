@@ -131,11 +131,7 @@ def accrue(
     ``more`` is set with it: the marks of what is counted, and the peaks that were reached.
     """
     put: dict[str, Any] = {
-        "entity_id": whose.entity_id,
-        "resource": whose.resource,
-        "window": window.type,
-        "window_start": window.start,
-        "window_end": window.end,
+        **dict(zip(_TEXTS, (whose.entity_id, whose.resource, *window), strict=True)),
         "GSI2PK": keys.gsi2_pk_resource(whose.namespace_id, whose.resource),
         "GSI2SK": keys.gsi2_sk_usage(window.type, window.start, whose.entity_id),
         "GSI4PK": whose.namespace_id,
@@ -179,8 +175,7 @@ class HeldSlots(NamedTuple):
 def held_slots(image: Image) -> dict[str, HeldSlots]:
     """Return the slots that were held by limit, sorted by name."""
     start, end = (datetime.fromisoformat(image[attr]) for attr in ("window_start", "window_end"))
-    seconds = int((end - start).total_seconds())
-    peaks = _peaks(image)
+    seconds, peaks = int((end - start).total_seconds()), _peaks(image)
     names = {attr.removeprefix(_HELD) for attr in image if attr.startswith(_HELD)} | peaks.keys()
     return {name: HeldSlots(image.get(held(name), 0), peaks.get(name, 0), seconds) for name in sorted(names)}
 

@@ -77,9 +77,8 @@ def sum_ahead(image: Image | None, line: str, since_ms: int, now_ms: int, slots:
 
 def leave_mark(key: Key, image: Image, line: str, waiter: Waiter, now_ms: int) -> Write:
     """Return the write that leaves a mark in a bucket, and removes those that nobody renews any more."""
-    marks = [attr for attr in image if attr.startswith(WAITER_PREFIX) and attr != line]
-    known = [(attr, _parse(str(image[attr]))) for attr in marks]
-    dead = [attr for attr, other in known if other is None or other.until_ms < now_ms - _FORGOTTEN_MS]
+    marks = {attr: _parse(str(image[attr])) for attr in image if attr.startswith(WAITER_PREFIX) and attr != line}
+    dead = [attr for attr, other in marks.items() if other is None or other.until_ms < now_ms - _FORGOTTEN_MS]
     return Write(key, (PRESENT,), {line: waiter.encode()}, remove=tuple(dead), seen=image)
 
 

@@ -228,17 +228,22 @@ class _UsageFilter(NamedTuple):
         return query._replace(prefix=prefix, start=first, end=last)
 
 
-def _spell_moment(field: str, moment: datetime | str | None) -> str | None:
-    """Return a moment in the form of window starts. Raise `ValidationError` if it has no time zone."""
-    if moment is None:
-        return None
+def parse_moment(field: str, moment: object) -> datetime:
+    """Return a moment given as a datetime or as RFC 3339. Raise `ValidationError` for none, or one without a zone."""
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
         parsed = None
-    if not isinstance(parsed, datetime):
-        raise ValidationError(field, moment, "must be a datetime or a text such as 2026-01-31T12:00:00Z")
-    if parsed.tzinfo is None:
-        raise ValidationError(field, moment, "must have a time zone, e.g. datetime.now(UTC) or ...T12:00:00Z")
+    if not isinstance(parsed, datetime) or parsed.tzinfo is None:
+        reason = "must be a datetime with a time zone, e.g. datetime.now(UTC), or a text such as 2026-01-31T12:00:00Z"
+        raise ValidationError(field, moment, reason)
+    return parsed
+
+
+def _spell_moment(field: str, moment: datetime | str | None) -> str | None:
+    """Return a moment in the form of window starts. Raise `ValidationError` if it has no time zone."""
+    if moment is None:
+        return None
+    parsed = parse_moment(field, moment)
     second = usage.utc_text(parsed)
     return f"{second}+" if parsed.microsecond else second  # behind a window that begins with this very second

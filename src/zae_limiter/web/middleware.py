@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled, ValidationError
+from ..core.kinds import describe_limit
 from ..core.limit import Limit
 from ..core.production import MILLI
 from ..limiter.limiter import RateLimiter
@@ -99,7 +100,7 @@ class Middleware(Generic[AppT, LimiterT]):
             ours = tuple(rule.limits)
             before = self._limits.setdefault(rule.resource_name, ours)
             if before != ours:
-                theirs, these = (", ".join(map(_describe, limits)) for limits in (before, ours))
+                theirs, these = (", ".join(map(describe_limit, limits)) for limits in (before, ours))
                 reason = f"has limits {theirs} by one rule and {these} by another; name one with resource="
                 raise ValidationError("resource", rule.resource_name, reason)
         return BoundRule(rule, self.limiter, self.fields, self._key)
@@ -160,13 +161,6 @@ class Middleware(Generic[AppT, LimiterT]):
         if inspect.isawaitable(made):
             made = await made
         return answer if made is None else made
-
-
-def _describe(limit: Limit) -> str:
-    """Return a limit as an error names it."""
-    if limit.is_concurrency:
-        return f"{limit.name} {limit.capacity} at once"
-    return f"{limit.name} {limit.refill_amount}/{limit.refill_period_seconds} s"
 
 
 def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:

@@ -241,12 +241,12 @@ def _find_drawn(
     frame = None if ANCHOR in whole.put else seen.limits(level, image, now_ms)
     if frame is None:  # it is moved by the draw
         drawn = draw.drawn if draw else {}
-        return {name: each._replace(tokens=image[token_fields(name).tokens]) for name, each in drawn.items()}
-    found = {}
+        return {name: (image[token_fields(name).tokens], *each[1:]) for name, each in drawn.items()}
+    found: dict[str, Drawn] = {}
     for name, limit in frame.by_name.items():
         since = limit.since(now_ms)
         if whole.add.get(limit.at.consumed, 0) > 0:
-            found[name] = Drawn(image[limit.at.tokens], since, limit.rule.capacity, since)
+            found[name] = image[limit.at.tokens], since, limit.rule.capacity, None
     return found
 
 
