@@ -123,12 +123,9 @@ def draft(
         uses_other_shards = uses_other_shards or (image is not None and CREDITS in image)
     if len(parts) == len(chain.primary_shards):
         return CommitPlan(charges, cost, parts, uses_other_shards)
-    if not chain.sharded:
-        return Lack(lack) if len(pending) == 1 else UNKNOWN
-    is_recent = all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
-    if freshness is Freshness.SHOWN or (freshness is Freshness.REMEMBERED and is_recent):
-        return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
-    return UNKNOWN
+    if chain.sharded:
+        return _draft_across_shards(chain, pending, now_ms, freshness)
+    return Lack(lack) if len(pending) == 1 else UNKNOWN
 
 
 def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
@@ -142,13 +139,19 @@ def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]
     return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
-def _draft_across_shards(chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int) -> CommitPlan | None:
+def _draft_across_shards(
+    chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
+) -> CommitPlan | Lack:
+    """Choose whom to serve from whatever shards have the cost, if all were seen recently enough."""
+    is_recent = all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
+    if freshness is not Freshness.SHOWN and not (freshness is Freshness.REMEMBERED and is_recent):
+        return UNKNOWN
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, new_slot_request(charge.cost, charge.holder), now_ms)
         if parts is not None:
             return CommitPlan([charge], charge.cost, parts, uses_other_shards=True)
-    return None
+    return UNKNOWN
 
 
 def known_refusal(chain: ChargePath, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
