@@ -21,7 +21,7 @@ BY_CHANCE = 2
 """Demand comes by chance: an advance for n acquires takes 1 + 2 / n writes; found with the simulations."""
 LAG = LAG_MS / 1000
 """So much earlier than it is written counts a draw from a full bucket that others write as well."""
-CACHED, CACHED_KEYS = 60.0, 10_000
+CACHED, CACHED_KEYS = 60.0, 131_072
 """For how many seconds a process remembers the config of a key, and of how many keys."""
 LOST = 0.75
 """So many races are lost per exact decision for the full bucket of the organisation; found with the limiter."""

@@ -32,7 +32,7 @@ from .grant import Grant, GrantFields, find_overdrawn
 from .observers import Observers
 from .options import AcquireOptions, AcquireRequest, check_known, in_tokens
 from .slot_leases import SlotHolder, SlotLeases
-from .standing import Request, Standing
+from .standing import Standing
 from .waiting import Lines
 
 T = TypeVar("T")
@@ -162,8 +162,8 @@ class Charger:
             renewed = self.backend.deadline(deadline.seconds)
             return await self.engine.look(await self.chains.find(request.name, renewed), renewed, marks)
 
-        waiting = Request(chain, whole, options.max_wait_ms, attempt, look, note_wait)
-        return await Standing(self.lines, self.backend, waiting).wait()
+        wait_ms = options.max_wait_ms
+        return await Standing(self.lines, self.backend, chain, whole, wait_ms, attempt, look, note_wait).wait()
 
     async def check(self, request: AcquireRequest) -> bool:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""

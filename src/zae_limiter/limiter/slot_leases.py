@@ -145,10 +145,6 @@ class SlotLeases:
         protect(self._lock)
         after_fork(self._forget)
 
-    def __len__(self) -> int:
-        """Return how many slots are held."""
-        return sum(len(record.slots) for record in tuple(self._records.values()))
-
     def count(self) -> Counter[SlotOwner]:
         """Return how many slots are held, by whose they are."""
         held: Counter[SlotOwner] = Counter()
