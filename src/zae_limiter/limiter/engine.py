@@ -35,7 +35,7 @@ from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
 from .options import AcquireOptions, check_known
-from .planning import StalePath
+from .planning import ShardCharge, StalePath
 from .settling import SettlementPart, Settling, settlement_parts
 from .waiting import Lines
 
@@ -295,8 +295,7 @@ class Engine:
                 lost, freshness = count_loss(lost, chain.primary_shards[0].level.key.pk), Freshness.LOST_RACE
                 await self._learn_loss(chain, outcome, chosen, now_ms, lost, deadline)
                 continue
-            self.learn(chain, chosen, outcome, now_ms)
-            for part in [part for part in chosen.parts if part.alerts]:
+            for part in self.learn(chain, chosen, outcome, now_ms):
                 await self._announcer.announce_alerts(part.shard.level, part.alerts, deadline)
             chain = await self._chains.spread_load(chain, chosen, now_ms, deadline) if self._splits else chain
             pending = [charge for charge in pending if charge.grant is None]
@@ -312,8 +311,11 @@ class Engine:
         settling = Settling(backend, self._chains, chain, deadline, self._announcer)
         return await commit_each(backend, settling, parts, now_ms, deadline)
 
-    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> None:
-        """Keep the images after a commit, and give those their grants who were served by it."""
+    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
+        """Keep the images after a commit, and give those their grants who were served by it.
+
+        Return the parts that have crossed thresholds.
+        """
         charges, cost, parts, uses_other_shards = chosen
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
@@ -334,6 +336,7 @@ class Engine:
             charges[0].grant = grant
         else:
             chosen.share(grant)
+        return [part for part in parts if part.alerts]
 
     async def _learn_loss(
         self, chain: ChargePath, conflict: Conflict, chosen: CommitPlan, now_ms: int, lost: int, deadline: Deadline

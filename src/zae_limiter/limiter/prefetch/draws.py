@@ -136,7 +136,7 @@ class DrawEngine(Engine):
             write.sent = image is not None and bool(parts)  # the first write of a bucket settles nothing
             return CommitPlan(charges, cost, parts)
 
-    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> None:
+    def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
         """Keep what a write has drawn, forget what it has settled, and give each charge its grant.
 
         A charge for which others have left too little gets none.
@@ -146,7 +146,7 @@ class DrawEngine(Engine):
             write = bucket.write
             if write is None:  # a child process has forgotten it
                 raise NeedsExactWrite
-            super().learn(chain, chosen, outcome, write.now_ms)
+            crossing = super().learn(chain, chosen, outcome, write.now_ms)
             write.confirm()
             for part, image in zip(parts, outcome.images, strict=False):  # behind it those of usage records
                 bucket.keep(part, image, write)
@@ -160,6 +160,7 @@ class DrawEngine(Engine):
                 charge.grant = None if taken is None and charge.cost else grant
             if not all(bucket.serves(part.shard.level) for part in parts):
                 bucket.end_batches()  # the limits have changed meanwhile
+        return crossing
 
     async def _follow(
         self, chain: ChargePath, pending: Charges, deadline: Deadline, *, charges: bool = False
