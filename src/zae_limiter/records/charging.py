@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from ..core.change import MISSING_OR_AT_MOST, Change, Shortfall
@@ -20,7 +19,7 @@ from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
-from .lots import Lot, group_lots, has_expired_lots, held_lots, last_expiry
+from .lots import held_lots, last_expiry, lots_of
 from .slot_table import NO_TABLE
 from .slots import SlotRequest, shapes_for, states_slots, take_slots
 
@@ -90,7 +89,6 @@ class Contention(NamedTuple):
 
 
 ALONE = Contention()
-_NO_LOTS: Mapping[str, tuple[Lot, ...]] = MappingProxyType({})
 
 
 class Frame(NamedTuple):
@@ -107,8 +105,8 @@ class Frame(NamedTuple):
     """The first instant and the last at which it is good: quotas are in one window, and no credit expires."""
     until_ms: int
     """The last instant at which the bucket can be charged without being anchored again."""
-    lots: Mapping[str, tuple[Lot, ...]] = _NO_LOTS
-    """The lots of credit by limit."""
+    with_lots: frozenset[str] = frozenset()
+    """The limits that have credit."""
     idle: frozenset[str] = frozenset()
     """The limits whose window begins with the next use, which moves the bucket."""
 
@@ -119,12 +117,11 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
     None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, no
     expiry although it should have one, credit that has expired, or was not written since its limits are in force.
     """
-    if not _is_kept_as(level, image) or (CREDITS in image and has_expired_lots(image, now_ms)):
+    lots = lots_of(image) if CREDITS in image else ()
+    start, end, until_ms = -FAR, min([lot.expires_ms - 1 for lot in lots], default=FAR), FAR
+    if end < now_ms or not _is_kept_as(level, image):
         return None
     anchor_ms, by_name, idle = image[ANCHOR], {}, set()
-    lots = group_lots(image) if CREDITS in image else _NO_LOTS
-    start, end = -FAR, min([lot.expires_ms - 1 for group in lots.values() for lot in group], default=FAR)
-    until_ms = FAR
     for name, limit in level.token_limits_of(image).items():
         for attr, value in limit.stated.items():
             if image.get(attr) != value:
@@ -137,7 +134,8 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
         by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
         start, end = max(start, frame.start), min(end, frame.end)
         until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)
-    return Frame(anchor_ms, image[MADE], image[CONFIG_VERSION], by_name, (start, end), until_ms, lots, frozenset(idle))
+    whose, with_lots = (anchor_ms, image[MADE], image[CONFIG_VERSION]), frozenset([lot.limit_name for lot in lots])
+    return Frame(*whose, by_name, (start, end), until_ms, with_lots, frozenset(idle))
 
 
 def _is_kept_as(level: BucketLimits, image: Image) -> bool:
@@ -278,7 +276,7 @@ def charge(
     allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
     change, missing = Change({ANCHOR: frame.anchor_ms}), []
-    lots = frame.lots if spends_credits and not level.bypassed else _NO_LOTS
+    lots = frame.with_lots if spends_credits and not level.bypassed else ()
     for name, need in cost.items():
         if (limit := frame.by_name.get(name)) is None:
             continue
@@ -290,7 +288,7 @@ def charge(
         elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
             fits = draw(change, at, (tokens, made, ceiling, None), need, floor, soft)
         if not fits:
-            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
+            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.with_lots))
         elif need and level.token_limits.watched:
             change.drawn[name] = tokens, made, ceiling, None
     if missing:
@@ -302,7 +300,7 @@ def charge(
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
     lasts = not level.lifetime_ms or image.get(SHARDS, 1) != 1
-    if frame.lots or (TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI):
+    if frame.with_lots or (TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI):
         put_expiry_off(change, level, image, now_ms)
     return change
 

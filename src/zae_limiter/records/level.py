@@ -96,7 +96,7 @@ class BucketLimits(NamedTuple):
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
     in_force: tuple[int, int] = (0, 2**62)
     slot_limits: Mapping[str, SlotLimit] = MappingProxyType({})
-    since: Amounts = MappingProxyType({})
+    since: Mapping[str, int] = MappingProxyType({})
     known_version: int = 2**62
 
     def for_entity(self, entity_id: str, key: Key, cascade: bool, parent_id: str | None) -> BucketLimits:

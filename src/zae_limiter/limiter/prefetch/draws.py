@@ -279,7 +279,7 @@ def _find_ahead(bucket: PrefetchedBucket, frame: Frame, name: str) -> int:
     At most half of its capacity; nothing if something has to be left of it, or credit takes over.
     """
     limit = frame.by_name[name]
-    if limit.floor or name in frame.lots:
+    if limit.floor or name in frame.with_lots:
         return 0
     return min(limit.amount * bucket.books.keep_ms // 2 // limit.period, limit.rule.capacity // 2)
 
