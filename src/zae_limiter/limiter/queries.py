@@ -229,7 +229,7 @@ class QueryOperations(Operations):
             await self._chains.read_ahead([(entity_id, resource) for entity_id in several], None, deadline)
             for entity_id in several:
                 with contextlib.suppress(ValidationError, ResourceDisabled):
-                    chain = await self._chains.find(entity_id, resource, None, deadline)
+                    chain = await self._chains.find((entity_id, resource, None), deadline)
                     found[entity_id] = chain.primary_shards[0].level
         return found
 
@@ -250,7 +250,7 @@ class QueryOperations(Operations):
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
         deadline = await self._deadline()
-        chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
+        chain = await self._engine.look(await self._chains.find((entity_id, resource, given), deadline), deadline)
         return await self._follow(chain, deadline)
 
     async def _read_chains(
@@ -261,7 +261,7 @@ class QueryOperations(Operations):
         await self._chains.read_ahead(wanted, given, deadline)
         for pair in wanted:
             try:
-                found[pair] = await self._chains.find(*pair, given, deadline)
+                found[pair] = await self._chains.find((*pair, given), deadline)
             except ResourceDisabled:
                 found[pair] = None
         whole = [chain for chain in found.values() if chain is not None and not chain.sharded]
