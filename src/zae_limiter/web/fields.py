@@ -175,7 +175,7 @@ class Fields:
             in_flight = missing if limit.is_concurrency else None
             full_in_ms: int | None
             if in_flight is not None:
-                full_in_ms = None  # when those calls are done, which nobody knows
+                full_in_ms = None  # when those calls are done, which is unknown
             elif limit.calendar is None:
                 full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
             elif missing == 0 and limit.calendar.is_idle(now_ms):
