@@ -280,7 +280,7 @@ class ChargePath:
         costs = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
         return self.present([level.reading_for(here, now_ms) for level, here in costs], now_ms)
 
-    def home_readings(self, now_ms: int) -> list[Reading]:
+    def primary_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
         return self.present([_read([home], now_ms) for home in self.primary_shards], now_ms)
 

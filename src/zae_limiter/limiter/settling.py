@@ -285,7 +285,7 @@ class Settling:
         first = chain.primary_shards[0].level
         if not self.backend.closed:
             try:
-                chain = await self.chains.find(first.entity_id, first.resource, chain.given, self.deadline)
+                chain = await self.chains.find((first.entity_id, first.resource, chain.given), self.deadline)
                 chain = await self.chains.follow(chain, self.deadline)
             except (ValidationError, ResourceDisabled):
                 return {}
