@@ -1,4 +1,4 @@
-"""``make bench``: measures everything beside everybody, prints the page and writes it with its plots.
+"""``make bench``: measures every contestant, prints the page and writes it with its plots.
 
 ``python -m bench llm growth`` measures these sections anew and keeps the others as they are.
 """
@@ -40,6 +40,9 @@ SECTIONS: dict[str, Callable[[], Any]] = {
 
 def main(names: Sequence[str]) -> None:
     """Measure all sections or those that are named, write, print."""
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise SystemExit(f"{__doc__}\n{', '.join(unknown)}: no such section; there are {', '.join(SECTIONS)}")
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if names else {}
     for name in names or SECTIONS:
         started = time.monotonic()

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from tests.support.redis.server import Server
 
-from bench.talking import Partner
+from bench.partner import Partner
 from zae_limiter import Limit, SyncRateLimiter
 
 PROCESSES = (1, 2, 3, 4, 6)

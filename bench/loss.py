@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from bench.rivals.port import Quota, Rival
-from bench.works import BOTH, ONE
+from bench.workloads import BOTH, ONE
 
 RPM, TPM = Quota("rpm", 100, 3600), Quota("tpm", 2_500, 3600)
 ASKED = 25

@@ -12,11 +12,11 @@ from bench.demands import DEMANDS
 from bench.rivals import RIVALS
 from bench.sides import at_work
 from bench.timing import Round, Side, in_turn, typical
-from bench.works import WORKS, Work
+from bench.workloads import WORKLOADS, Workload
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """Number of rounds and calls to measure."""
 
     decisions: int
     """In a round; a multiple of the callers at once."""
@@ -31,7 +31,7 @@ Meter = Callable[[Side], dict[str, float]]
 def in_memory() -> dict[str, Any]:
     """Everything that is measured without a server."""
     return {
-        "works": {work.name: _by_mode(work, "memory://", MEMORY, lambda side: {}) for work in WORKS},
+        "works": {work.name: _by_mode(work, "memory://", MEMORY, lambda side: {}) for work in WORKLOADS},
         "contention": {
             name: {"blocking": {each.name: contention.of_threads(each, demand)._asdict() for each in RIVALS.values()}}
             for name, demand in DEMANDS.items()
@@ -44,7 +44,7 @@ def on_redis() -> dict[str, Any]:
     """The same on one server, with what is asked of it; every kind of work finds it empty."""
     with Server() as server:
         found: dict[str, Any] = {"works": {}, "contention": {}, "lost": {}}
-        for work in WORKS:
+        for work in WORKLOADS:
             found["works"][work.name] = _by_mode(
                 work, server.url, REDIS, lambda side: redis_meter.asked(server, side)._asdict(), server.flush
             )
@@ -65,7 +65,7 @@ def _contended(server: Server, demand: str, mode: str) -> dict[str, Any]:
 
 
 def _by_mode(
-    work: Work, url: str, size: Size, meter: Meter, clear: Callable[[], None] = lambda: None
+    work: Workload, url: str, size: Size, meter: Meter, clear: Callable[[], None] = lambda: None
 ) -> dict[str, dict[str, dict[str, float]]]:
     found = {}
     for mode in work.modes:
@@ -76,7 +76,7 @@ def _by_mode(
     return found
 
 
-def _figures(work: Work, rounds: list[Round], size: Size) -> dict[str, float]:
+def _figures(work: Workload, rounds: list[Round], size: Size) -> dict[str, float]:
     decisions = size.decisions * size.rounds
     return {
         "wall_us": typical([each.wall_us for each in rounds]),

@@ -19,7 +19,7 @@ from tests.support.aws.plain import Plain
 from tests.support.redis.server import Server
 
 from bench.hot_key import DYNAMODB, MODES, REDIS, SIDES, Sample, Side
-from bench.talking import Partner
+from bench.partner import Partner
 from bench.timing import typical
 from zae_limiter.stores.dynamodb.table import table_definition
 

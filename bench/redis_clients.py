@@ -16,12 +16,12 @@ from typing import Any
 
 from tests.support.redis.server import Server
 
+from bench.partner import ROOT
 from bench.rivals.limits_library import FIXED
 from bench.rivals.ours import OURS
 from bench.sides import at_work
-from bench.talking import ROOT
 from bench.timing import in_turn, typical
-from bench.works import WORKS
+from bench.workloads import WORKLOADS
 
 FOLDER = ROOT / ".venv-bench-redis"
 SHOWN = ("one limit", "1,000 keys")
@@ -45,7 +45,7 @@ def main(url: str) -> None:
     """Measure with the redis-py that is imported here."""
     rivals = {each.name: each for each in (OURS, FIXED)}
     works: dict[str, Any] = {}
-    for work in WORKS:
+    for work in WORKLOADS:
         for mode in work.modes if work.name in SHOWN else ():
             with at_work(work, mode, url, rivals) as sides:
                 rounds = in_turn(sides, CALLS, ROUNDS)

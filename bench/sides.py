@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 
 from bench.rivals import RIVALS
-from bench.rivals.port import AsyncTaker, Rival, SlotRequest
+from bench.rivals.port import AsyncTaker, Rival, Taker
 from bench.timing import Side
-from bench.works import Work
+from bench.workloads import Workload
 
 
 @contextmanager
-def at_work(work: Work, mode: str, url: str, rivals: Mapping[str, Rival] = RIVALS) -> Iterator[dict[str, Side]]:
+def at_work(work: Workload, mode: str, url: str, rivals: Mapping[str, Rival] = RIVALS) -> Iterator[dict[str, Side]]:
     """Every rival on a store, in one mode; each has done the work already."""
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
@@ -27,15 +27,15 @@ def at_work(work: Work, mode: str, url: str, rivals: Mapping[str, Rival] = RIVAL
 
 
 @contextmanager
-def _blocking(rival: Rival, work: Work, url: str) -> Iterator[Side]:
-    taker: SlotRequest = rival.open(url, work.quotas)
+def _blocking(rival: Rival, work: Workload, url: str) -> Iterator[Side]:
+    taker: Taker = rival.open(url, work.quotas)
     keys, cost, take = work.asked(), work.cost, taker.take
     yield lambda decisions: sum([take(key, cost) for key in islice(keys, decisions)])
     taker.close()
 
 
 @contextmanager
-def _async(rival: Rival, work: Work, url: str, runner: asyncio.Runner) -> Iterator[Side]:
+def _async(rival: Rival, work: Workload, url: str, runner: asyncio.Runner) -> Iterator[Side]:
     async def opened() -> AsyncTaker:
         return await rival.open_async(url, work.quotas)
 

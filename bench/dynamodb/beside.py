@@ -20,7 +20,7 @@ from tests.support.aws.wire import Call, Wire
 from bench.dynamodb.billing import pictured, write_units
 from bench.hammering import Log, merged
 from bench.oracle import Bound, Verdict, verdict
-from bench.talking import ROOT, Partner
+from bench.partner import ROOT, Partner
 from bench.timing import typical
 
 PYTHON: dict[str, str] = {
@@ -49,7 +49,7 @@ class Client(Partner):
 
 
 class Traffic(NamedTuple):
-    """What one kind of decision costs on the wire."""
+    """Wire cost of one kind of decision."""
 
     calls: float
     reads: float

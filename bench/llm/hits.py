@@ -10,9 +10,9 @@ from itertools import islice
 from bench.llm.cases import ESTIMATE, ORGANISATION, PROJECT, Case
 from bench.llm.ours import WARM_UP
 from bench.rivals.limits_library import FIXED_WINDOW, async_hit_of, hit_of, items_of
-from bench.rivals.port import AsyncTaker, Rival, SlotRequest
+from bench.rivals.port import AsyncTaker, Rival, Taker
 from bench.timing import Side
-from bench.works import RPM, TPM
+from bench.workloads import RPM, TPM
 
 QUOTAS = (RPM, TPM)
 
@@ -56,7 +56,7 @@ def _above(case: Case) -> tuple[str, ...]:
 @contextmanager
 def takes(rival: Rival, url: str) -> Iterator[Side]:
     """Any rival in a thread: it takes from each of three levels, and never settles."""
-    taker: SlotRequest = rival.open(url, QUOTAS)
+    taker: Taker = rival.open(url, QUOTAS)
     take, levels = taker.take, ("key-0", PROJECT, ORGANISATION)
     yield lambda calls: sum([take(entity, ESTIMATE) for _ in range(calls) for entity in levels]) // len(levels)
     taker.close()

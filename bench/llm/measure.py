@@ -1,4 +1,4 @@
-"""What LLM calls take: in memory, on Redis, and the writes of DynamoDB."""
+"""The cost of LLM calls: in memory, on Redis, and in writes of DynamoDB."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bench import redis_meter
 from bench.llm.cases import CASES, PLAIN, Case
 from bench.llm.hits import hits, hits_in_loop, takes, takes_in_loop
 from bench.llm.ours import blocking, in_loop, place
+from bench.partner import Partner
 from bench.prefetch import make_table
 from bench.rivals import RIVALS
 from bench.rivals.limits_library import FIXED
 from bench.rivals.ours import OURS
-from bench.talking import Partner
 from bench.timing import Side, in_turn, typical
 
 MODES = ("blocking", "async")
@@ -36,14 +36,14 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """Number of rounds and calls to measure."""
 
     calls: int
-    """In a round."""
+    """Calls in a round: enough that starting an event loop and filling the processor's caches do not count."""
     rounds: int
 
 
-MEMORY, REDIS, CROWDED = Size(128, 40), Size(64, 25), Size(64, 15)
+MEMORY, REDIS, CROWDED = Size(1_000, 20), Size(64, 25), Size(64, 15)
 
 
 def measure() -> dict[str, Any]:

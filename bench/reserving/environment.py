@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.interpreters import MINORS, find
 
-from bench.talking import ROOT
+from bench.partner import ROOT
 
 VARIABLE = "PYTHON312"
 """Names an interpreter; otherwise it is looked for."""

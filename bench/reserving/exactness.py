@@ -1,4 +1,4 @@
-"""What becomes of reservations whose call is cancelled, and of those whose process is killed."""
+"""Reservations whose call is cancelled, and those whose process is killed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+from bench.partner import Partner
 from bench.rivals.port import AsyncCaller, Cost, Quota, Rival
-from bench.talking import Partner
-from bench.works import RPM, TPM
+from bench.workloads import RPM, TPM
 
 KEY, ESTIMATE = "key", {"rpm": 1, "tpm": 10}
 SLOW = (Quota("rpm", 100_000, 3600), Quota("tpm", 10_000, 3600))
@@ -25,7 +25,7 @@ LONG_S = 1.0
 
 
 async def left(rival: Rival, caller: Any) -> int:
-    """How much of `tpm` can still be taken."""
+    """Return the tokens of `tpm` that can still be taken."""
     if rival.waits:
         return int(await caller.left(KEY))
     found, amount = 0, 8192

@@ -19,12 +19,12 @@ from tests.support.redis.server import Server
 
 from bench import contention, loss
 from bench.demands import DEMANDS
+from bench.partner import ROOT
 from bench.reserving.environment import prepare
 from bench.rivals import RESERVING
 from bench.rivals.port import AsyncCaller, Caller, Cost, Path, Rival
-from bench.talking import ROOT
 from bench.timing import Side, in_turn, typical
-from bench.works import BOTH, RPM, TPM
+from bench.workloads import BOTH, RPM, TPM
 
 DEPTHS: dict[str, Path] = {"one level": ("key",), "three levels": ("key-1", "project", "organisation")}
 USED: Cost = {"rpm": 1, "tpm": 130}

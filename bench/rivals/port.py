@@ -1,4 +1,4 @@
-"""What the benchmark needs of a limiter: to be opened with some quotas on a store, and to take.
+"""The port of a limiter in the benchmark: to be opened with some quotas on a store, and to take.
 
 A new rival is one file beside this one with a `Rival`, and its line in ``bench/rivals/__init__.py``.
 """
@@ -16,7 +16,7 @@ UNITS = {1: "second", 60: "minute", 3600: "hour"}
 
 
 class Quota(NamedTuple):
-    """So many tokens per period, and no more than that at once: what buckets and windows can both promise."""
+    """Tokens per period, and no more than that at once: a promise that buckets and windows can both keep."""
 
     name: str
     amount: int
@@ -28,7 +28,7 @@ class Quota(NamedTuple):
         return self.amount / self.period_s
 
 
-class SlotRequest(Protocol):
+class Taker(Protocol):
     """An open limiter, for threads."""
 
     def take(self, key: str, cost: Cost) -> bool:
@@ -52,7 +52,7 @@ Path: TypeAlias = tuple[str, ...]
 """An entity and those above it: a key, its project, its organisation."""
 
 
-class Caller(SlotRequest, Protocol):
+class Caller(Taker, Protocol):
     """An open limiter that reserves an estimate and settles it, for threads."""
 
     def enter(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class AsyncCaller(AsyncTaker, Protocol):
         """Reserve now or not at all, do the work, and settle what it says was used. If it raises, all comes back."""
 
 
-Open: TypeAlias = Callable[[str, Sequence[Quota]], SlotRequest]
+Open: TypeAlias = Callable[[str, Sequence[Quota]], Taker]
 """By the URL of a store, ``memory://`` or ``redis://...``."""
 OpenAsync: TypeAlias = Callable[[str, Sequence[Quota]], Awaitable[AsyncTaker]]
 
@@ -85,7 +85,7 @@ class Rival(NamedTuple):
     """The distribution whose version is told."""
     algorithm: str
     several: str
-    """How it takes from several limits at once."""
+    """The way it takes from several limits at once."""
     open: Open
     open_async: OpenAsync
     stores: tuple[str, ...] = ("memory", "redis")

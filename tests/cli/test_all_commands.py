@@ -103,6 +103,10 @@ def test_a_new_file_and_memory_are_remarked_on(terminal: Terminal, tmp_path: Pat
     assert terminal.raw("entity", "create", "k", "--url", "memory://", "--json").stderr == ""
 
 
+def test_a_command_opens_its_store_once(terminal: Terminal) -> None:
+    assert terminal.raw("check", "--url", "memory://").stderr.count("keeps nothing") == 1
+
+
 @pytest.mark.parametrize(
     ("line", "code"), [("entity show acme", 0), ("entity show nobody", 6), ("available acme x", 2)]
 )

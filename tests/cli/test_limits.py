@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from zae_limiter import Limit
-from zae_limiter.cli.arguments import parse_amount, parse_limit
+from zae_limiter.cli.arguments import parse_amount
 from zae_limiter.cli.spelling import spell_limit, spell_rate
 from zae_limiter.core.errors import spell_duration
+from zae_limiter.core.kinds import parse_limit
 
 
 @pytest.mark.parametrize(

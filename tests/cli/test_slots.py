@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.terminal import Terminal, fresh, words
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.cli.arguments import parse_limit
+from zae_limiter.core.kinds import parse_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

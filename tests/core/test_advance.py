@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter.core.advance import Advance, choose_advance
-from zae_limiter.core.balances import wait_ms
+from zae_limiter.core.balances import Tokens, wait_ms
 from zae_limiter.core.production import Rule
-from zae_limiter.core.tokens import TokenFrame, Tokens
+from zae_limiter.core.tokens import TokenFrame
 from zae_limiter.records.level import token_fields
 
 T = 1_800_000_000_000

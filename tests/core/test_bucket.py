@@ -21,10 +21,9 @@ from zae_limiter.bucket import (
     try_consume,
     would_refill_satisfy,
 )
-from zae_limiter.core.balances import wait_ms
+from zae_limiter.core.balances import Tokens, wait_ms
 from zae_limiter.core.decide import Reading
 from zae_limiter.core.production import Rule
-from zae_limiter.core.tokens import Tokens
 
 INSTANTS = st.integers(10**12, 2 * 10**12)
 TOKENS = st.integers(-(10**12), 10**12)

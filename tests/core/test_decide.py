@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from zae_limiter import CapacityExceeded, Limit
+from zae_limiter.core.balances import Tokens
 from zae_limiter.core.decide import Reading, find_fitting, refusal, statuses, wait_for
 from zae_limiter.core.production import Rule
-from zae_limiter.core.tokens import Tokens
 
 NOW = 1_800_000_000_000
 NAMES = ("rpm", "tpm", "rpd")

@@ -42,7 +42,7 @@ def form_of(change: Change) -> Form:
 def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None = None) -> Form | None:
     """The draw from a limit that has produced ``since``."""
     change = Change()
-    drawn = tokens.draw(change, AT, tk, cost, ceiling, since, shift=None if after is None else since - after)
+    drawn = tokens.draw(change, AT, (tk, since, ceiling, after), cost)
     assert drawn or not (change.put or change.add or change.bounds)
     assert not drawn or change.add.get("tc", 0) == (cost or 0)
     return form_of(change) if drawn else None
@@ -50,7 +50,7 @@ def draw(ceiling: int, tk: int, since: int, cost: int | None, after: int | None 
 
 def owe(ceiling: int, tk: int, since: int, cost: int) -> Form:
     change = Change()
-    tokens.owe(change, AT, tk, cost, ceiling, since)
+    tokens.owe(change, AT, (tk, since, ceiling, None), cost)
     return form_of(change)
 
 

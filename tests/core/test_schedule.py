@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings, strategies as st
 
 from zae_limiter import Limit, ScheduleEntry, ValidationError
 from zae_limiter.core import borders
+from zae_limiter.core.balances import Tokens
 from zae_limiter.core.borders import Scheduled, wait_across
 from zae_limiter.core.production import FOR_EVER, Rule
 from zae_limiter.core.schedule import find_active, last_change, next_change
-from zae_limiter.core.tokens import Tokens
 from zae_limiter.records.config import decode, encode
 from zae_limiter.records.keys import system_config
 

@@ -13,6 +13,7 @@ from zae_limiter.core.production import FAR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from zae_limiter.core.change import Drawn
     from zae_limiter.core.tokens import TokenFields
     from zae_limiter.records.algebra import Image
     from zae_limiter.records.charging import Refusal
@@ -83,15 +84,13 @@ BIG = "needed > limit.capacity * MILLI"
 MUTATIONS = [
     # Windows of a calendar, floors, soft limits and thresholds.
     Mutation("core.alerts.find_mark", "// PARTS", "// PARTS - 1", STALE_MARKS),
-    Mutation("core.alerts.AlertLevels.band", "levels[reached + 1] + 1", "-_FAR", THRESHOLDS),
-    Mutation("core.alerts.AlertLevels.band", "levels[reached]", "_FAR", STALE_MARKS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached + 1] + 1", "-FAR", THRESHOLDS),
+    Mutation("core.alerts.AlertLevels.band", "levels[reached]", "FAR", STALE_MARKS),
     Mutation("core.alerts.AlertLevels.count_announced", "if last > window", "if last >= window", THRESHOLDS),
     Mutation("core.alerts.cross_quota", "range(announced, reached)", "range(reached)", THRESHOLDS),
-    Mutation("core.alerts.cross_quota", "alert_levels.band(announced)[0]", "-_FAR", STALE_MARKS),
+    Mutation("core.alerts.cross_quota", "alert_levels.band(announced)[0]", "-FAR", STALE_MARKS),
     Mutation("core.alerts.cross_rate", "range(first, last)", "range(last)", THRESHOLDS),
-    Mutation(
-        "records.watching.watch", "change.equals[mine.at.announced] = image[mine.at.announced]", "pass", STALE_MARKS
-    ),
+    Mutation("records.watching.watch", "change.equals[at.announced] = image[at.announced]", "pass", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.before[1] - since", "2**62", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.after[0] - moved", "-(2**62)", STALE_MARKS),
     Mutation("records.watching._cross", "crossing.after[1] - moved", "2**62", STALE_MARKS),
@@ -99,8 +98,8 @@ MUTATIONS = [
     Mutation("core.tokens._overdraw", "cost - max(0, held)", "cost - held", OVERDRAWN),
     Mutation("core.tokens._overdraw", "(tokens, tokens)", "(-FAR, tokens)", OVERDRAWN, "distant"),
     Mutation("core.tokens._overdraw", "(-FAR, -since)", "(-FAR, capacity - since)", NOT_OVERDRAWN, "distant"),
-    Mutation("core.tokens.owe", "< cost - since", "< -since", OVERDRAWN),
-    Mutation("records.settlement._find_overdrawn", "-held", "taken", OVERDRAWN),
+    Mutation("core.tokens.owe", "< cost", "< 0", OVERDRAWN),
+    Mutation("records.settlement._count_beyond", "-left", "taken", OVERDRAWN),
     Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
@@ -122,7 +121,10 @@ MUTATIONS = [
     Mutation("records.charging._further_attributes", "found[limit.at.window] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "frame.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation(
-        "records.settlement._owe", "[ANCHOR], instant_ms", "[ANCHOR], 0 if rule.calendar else instant_ms", SWALLOWED
+        "records.settlement.Settlement.owe",
+        "[ANCHOR], instant_ms",
+        "[ANCHOR], 0 if rule.calendar else instant_ms",
+        SWALLOWED,
     ),
     # Schedules.
     Mutation("core.borders.carry", "min(ceiling + made, rule.capacity, new.capacity)", "new.capacity", SCHEDULES),
@@ -166,13 +168,13 @@ MUTATIONS = [
     ),
     Mutation("core.credits.take_last", "in reversed(spent)", "in spent", CREDIT),
     Mutation("core.credits.take_last", "left[name] = left.get(name, 0) - back", "pass", CREDIT),
-    Mutation("core.tokens.Tokens.credit", "expires_ms > now_ms", "expires_ms >= now_ms", CREDIT_KEPT),
+    Mutation("core.balances.Tokens.credit", "expires_ms > now_ms", "expires_ms >= now_ms", CREDIT_KEPT),
     Mutation("core.balances.wait_ms", "min(end - 1, max(early, full_ms))", "max(early, full_ms)", CREDIT),
     Mutation("core.balances.wait_ms", "if now_ms < end < FOR_EVER", "if end < 0", CREDIT),
     Mutation("records.lots._parse_lots", "lot.expires_ms)", "-lot.expires_ms)", CREDIT),
     Mutation("records.lots.held_lots", "lot.expires_ms > now_ms", "True", "credits.expired_credit_is_not_spent"),
     Mutation("records.settlement.settle", "- credit.get(name, 0)", "", RETURNED),
-    Mutation("records.settlement.settle", "in lots if is_same_bucket else ()", "in lots", GONE_WITH),
+    Mutation("records.settlement.settle", "in lots if here.is_same_bucket else ()", "in lots", GONE_WITH),
     Mutation(
         "records.credits.fill_up", "rule.produced_between(anchor, now_ms)", "rule.produced_between(0, now_ms)", FILLED
     ),
@@ -209,7 +211,7 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = cost + floor - since + 1", PROMISE),
     Mutation("core.tokens.draw", "low = cost + floor - since", "low = -(2**60)", OVER),
     Mutation("core.tokens.draw", "or cost + floor > capacity", "", NEVER),
-    Mutation("records.migration._migrate_limit", "since - after", "after - since", CHANGED),
+    Mutation("core.tokens.draw", "since - since_after", "since_after - since", CHANGED),
     # Charging.
     Mutation("records.charging.charge", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE),
     Mutation("records.charging.charge", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE),
@@ -239,12 +241,15 @@ MUTATIONS = [
     ),
     Mutation("records.charging.first_charge", "need + limits[name].floor > limits[name].rule.capacity", "False", NEVER),
     # Settling.
-    Mutation("records.settlement.settle", "back > 0 and is_same_bucket", "back > 0", ANEW),
-    Mutation("records.settlement._give_back", "change.add[token_fields(name).tokens] = back", "pass", ORDER),
-    Mutation("records.settlement._is_same_window", "return False", "pass", YESTERDAY),
-    Mutation("records.settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
+    Mutation("records.settlement.settle", "back > 0 and here.is_same_bucket", "back > 0", ANEW),
+    Mutation("records.settlement.Settlement.give_back", "self.change.add[at.tokens] = amount", "pass", ORDER),
+    Mutation("records.settlement.Settlement._is_same_window", "return False", "pass", YESTERDAY),
+    Mutation("records.settlement.Settlement._is_same_window", "whole.capacity > whole.amount", "False", YESTERDAY),
     Mutation(
-        "records.settlement._owe", "[ANCHOR], instant_ms", "[ANCHOR], instant_ms if rule.calendar else 0", UNESTIMATED
+        "records.settlement.Settlement.owe",
+        "[ANCHOR], instant_ms",
+        "[ANCHOR], instant_ms if rule.calendar else 0",
+        UNESTIMATED,
     ),
     Mutation("core.tokens.settle_all", "after[tk] -= owed", "pass", ORDER, "memory"),
     Mutation("limiter.in_place.InPlace._settle", "image[MADE] != left.get(MADE)", "False", ANEW, "memory"),
@@ -263,10 +268,10 @@ MUTATIONS = [
     Mutation("records.migration._begin", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", MOVED),
     Mutation("records.settlement.settle", "for attr in (ANCHOR, MADE)", "for attr in (ANCHOR,)", ANEW),
     Mutation("records.settlement.settle", "change.add[token_fields(name).consumed] = amount", "pass", COUNTED),
-    Mutation("core.tokens._shift", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
+    Mutation("core.tokens.draw", "if tokens >= room", "if tokens >= room + 10**12", UNESTIMATED),
     Mutation("limiter.settling.settlement_parts", "if here or slots:", "if here and not parts:", LEAK),
     # Changed limits.
-    Mutation("core.borders.carry", "rule.capacity, new.capacity)", "_FAR)", "levels.news_travels_with_the_bucket"),
+    Mutation("core.borders.carry", "rule.capacity, new.capacity)", "FAR)", "levels.news_travels_with_the_bucket"),
     Mutation("core.borders.carry", "made, min(ceiling + made, rule.capacity)", "made, ceiling", CHANGED),
     Mutation("records.migration.migrate", "max(now_ms, image[ANCHOR] + 1)", "now_ms", NEWS),
     Mutation(
@@ -281,7 +286,7 @@ MUTATIONS = [
     Mutation("records.migration.migrate", CARRIED, "(old.since(now_ms), old.rule.capacity)", INSTANT),
     Mutation("records.bucket._balances", "min(ceiling, ", "max(-FAR, ", CHANGED),
     Mutation(
-        "records.migration.keep_in_debt", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
+        "records.charging.put_expiry_off", "NEVER if TTL in image else None", "None", "leases.default_buckets_expire"
     ),
     Mutation(
         "limiter.draw_plan._renewal",
@@ -290,11 +295,11 @@ MUTATIONS = [
         "leases.debt_is_not_forgotten",
         "memory",
     ),
-    Mutation("records.migration.keep_in_debt", "max(change", "min(change", "leases.debt_outlives_a_cut"),
+    Mutation("records.charging.put_expiry_off", "max(now", "min(now", "leases.debt_outlives_a_cut"),
     Mutation(
-        "records.charging._renew_expiry",
-        "expires_ms := now_ms + level.lifetime_ms",
-        "expires_ms := now_ms + 1",
+        "records.charging.put_expiry_off",
+        "now_ms + level.lifetime_ms, full_at",
+        "now_ms + 1, full_at",
         "leases.default_buckets_expire",
     ),
     # Usage.
@@ -316,7 +321,7 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "left[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "left[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
-    Mutation("limiter.deciding.CommitPlan.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("limiter.deciding.CommitPlan.share", "later=later)", "later={})", AT_ONCE, "distant, async"),
     Mutation("core.decide._find_needs", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),
@@ -380,15 +385,13 @@ def _refilled(
 def swallowing(
     change: Change,
     at: TokenFields,
-    tokens: int,
+    drawn: Drawn,
     need: int | None,
-    _capacity: int,
-    since: int,
     *_: Any,
-    shift: int | None = None,
 ) -> bool:
     """Take from what has accrued beyond the ceiling, as a single conditional add does."""
-    cost = need or 0
+    tokens, since, _capacity, since_after = drawn
+    cost, shift = need or 0, None if since_after is None else since - since_after
     if tokens < cost - since:
         return False
     change.add |= {at.tokens: (shift or 0) - cost, at.consumed: cost}

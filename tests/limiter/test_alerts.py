@@ -32,10 +32,10 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
-from zae_limiter.cli.arguments import parse_limit
 from zae_limiter.cli.spelling import spell_limit
 from zae_limiter.core.alerts import AlertLevels, cross_quota, cross_rate
 from zae_limiter.core.change import Change
+from zae_limiter.core.kinds import parse_limit
 from zae_limiter.records import charging, keys, migration
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
 from zae_limiter.records.charging import write_of

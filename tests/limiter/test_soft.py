@@ -48,9 +48,9 @@ def test_where_the_guard_holds_what_is_counted_as_overdrawn_was_not_there(
     """Whatever the writer has seen, and whatever is stored by now."""
     change, at = Change(), token_fields("tpd")
     if owes:
-        owe(change, at, seen - since, cost, capacity, since, soft=True)
+        owe(change, at, (seen - since, since, capacity, None), cost, soft=True)
     else:
-        assert draw(change, at, seen - since, cost, capacity, since, soft=True)
+        assert draw(change, at, (seen - since, since, capacity, None), cost, soft=True)
     assert holds({at.tokens: seen - since}, written(change).guards), "by who has seen what is stored, it is taken"
     if holds({at.tokens: stored - since}, written(change).guards):
         real = min(capacity, stored)
@@ -75,7 +75,7 @@ def test_with_credits_too_only_what_was_not_there_is_counted_as_overdrawn(
     known = dict(zip(("lot_a", "lot_b"), lots, strict=True))
     if min(100, seen) >= cost:
         return
-    assert draw_with_credits(change, at, seen - since, list(known.items()), cost, 100, since, soft=True)
+    assert draw_with_credits(change, at, (seen - since, since, 100, None), list(known.items()), cost, soft=True)
     guards = written(change).guards
     assert holds({at.tokens: seen - since, **known}, guards), "by who has seen what is stored, it is taken"
     image = {at.tokens: stored - since, "lot_a": stored_lots[0], "lot_b": stored_lots[1]}

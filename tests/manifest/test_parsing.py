@@ -10,7 +10,6 @@ from textwrap import dedent
 import pytest
 
 from zae_limiter import Limit, ManifestError, PlanOutdatedError, ZAELimiterError
-from zae_limiter.cli.arguments import parse_limit
 from zae_limiter.core.values import Access, OnUnavailable
 from zae_limiter.manifest.fields import json_schema
 from zae_limiter.manifest.parsing import parse_manifest
@@ -77,7 +76,7 @@ TOML = """
 
 
 def parse(text: str, format: str = "yaml") -> Manifest:
-    return parse_manifest(dedent(text), format, parse_limit, f"limits.{format}")
+    return parse_manifest(dedent(text), format, f"limits.{format}")
 
 
 @pytest.mark.parametrize(("text", "format"), [(YAML, "yaml"), (TOML, "toml")])

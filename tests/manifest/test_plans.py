@@ -23,7 +23,6 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
-from zae_limiter.cli.arguments import parse_limit
 from zae_limiter.core.values import Access
 from zae_limiter.manifest.export import export_data, write_document
 from zae_limiter.manifest.parsing import parse_manifest
@@ -49,7 +48,7 @@ FULL = """
 
 
 def parse(text: str, format: str = "yaml") -> Manifest:
-    return parse_manifest(dedent(text), format, parse_limit)
+    return parse_manifest(dedent(text), format)
 
 
 def opened() -> SyncRepository:
@@ -473,7 +472,7 @@ def test_any_state_survives_a_file(entries: dict[str, tuple[Limit, Access | None
     wanted = Manifest({SYSTEM: {"limits": (Limit.per_minute("rpm", 1),)}, **levels}, entities)
     repository.apply_plan(repository.plan_limits(wanted))
     text = write_document(export_data(repository.export_limits()), format)
-    again = parse_manifest(text, format, parse_limit)
+    again = parse_manifest(text, format)
     assert repository.plan_limits(again, prune=True).changes == ()
     named = {
         who: entities[who] if entities[who]["name"] != who else {"cascade": entities[who]["cascade"]}

@@ -12,10 +12,10 @@ from tests.conformance.shards import split
 from tests.limiter.test_shards import begun, drain, levels, opened, still, store_of, take
 from tests.support.charges import charge, create, migrate, settle
 from zae_limiter import Limit
-from zae_limiter.core.balances import balance, wait_ms
+from zae_limiter.core.balances import Tokens, balance, wait_ms
 from zae_limiter.core.change import Change
 from zae_limiter.core.production import Rule
-from zae_limiter.core.tokens import Tokens, split_balance
+from zae_limiter.core.tokens import split_balance
 from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
 from zae_limiter.records.charging import write_of

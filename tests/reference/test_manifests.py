@@ -11,7 +11,6 @@ from typing import Any
 from tests.reference import reads_manifests
 from tests.reference.test_upgrade import PYTHON, pytestmark as pytestmark
 from zae_limiter import Limit, SyncRepository
-from zae_limiter.cli.arguments import parse_limit
 from zae_limiter.core.values import Access
 from zae_limiter.manifest.parsing import parse_manifest
 
@@ -73,7 +72,7 @@ def test_both_read_the_same() -> None:
     )
     assert done.returncode == 0, done.stderr
     for text, read in zip(given, json.loads(done.stdout), strict=True):
-        ((_, ours),) = parse_manifest(text, "yaml", parse_limit).levels.items()
+        ((_, ours),) = parse_manifest(text, "yaml").levels.items()
         entity = read.get("entities", {}).get("k", {})
         theirs = (
             read.get("system") or read.get("resources", {}).get("r") or entity.get("resources", {}).get("_default_")
@@ -84,6 +83,6 @@ def test_both_read_the_same() -> None:
 def test_they_are_planned_as_nothing_after_they_were_applied(tmp_path: Path) -> None:
     with SyncRepository(f"sqlite:///{tmp_path / 'limits.db'}") as repository:
         for text in texts():
-            manifest = parse_manifest(text, "yaml", parse_limit)
+            manifest = parse_manifest(text, "yaml")
             repository.apply_plan(repository.plan_limits(manifest))
             assert not repository.plan_limits(manifest).changes

@@ -39,7 +39,7 @@ def test_a_name_can_be_imported(name: str) -> None:
 def test_a_repository_is_an_instance_of_its_protocol_and_a_part_of_it_is_not() -> None:
     assert isinstance(Repository("memory://"), RepositoryProtocol)
     assert isinstance(SyncRepository("memory://"), SyncRepositoryProtocol)
-    part = type("ShardCharge", (), {name: None for name in dir(Repository) if name[0] != "_" and name != "ping"})
+    part = type("Part", (), {name: None for name in dir(Repository) if name[0] != "_" and name != "ping"})
     assert isinstance(type("Whole", (part,), {"ping": None})(), RepositoryProtocol)
     assert not isinstance(part(), RepositoryProtocol)
 

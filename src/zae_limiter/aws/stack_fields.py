@@ -157,19 +157,15 @@ def check_values(given: Mapping[str, object]) -> None:
         value = given[field]
         if value is not None and not (isinstance(value, str) and pattern.match(value)):
             raise ValidationError(field, value, f"must be {example}; None for none")
-    _check_log_retention(given["log_retention_days"])
-    check_words("snapshot_windows", given["snapshot_windows"], USAGE_WINDOWS, "hourly,daily")
-    _check_tags(given["tags"])
-
-
-def _check_log_retention(value: object) -> None:
-    days = as_int(value)
+    days = as_int(given["log_retention_days"])
     if days is None:
-        raise ValidationError("log_retention_days", value, "must be a whole number of days")
+        raise ValidationError("log_retention_days", given["log_retention_days"], "must be a whole number of days")
     if days not in LOG_RETENTION_DAYS:
         nearest = min(LOG_RETENTION_DAYS, key=lambda known: abs(known - days))
         reason = f"is not a retention period of CloudWatch Logs; the nearest is {nearest}"
         raise ValidationError("log_retention_days", days, reason)
+    check_words("snapshot_windows", given["snapshot_windows"], USAGE_WINDOWS, "hourly,daily")
+    _check_tags(given["tags"])
 
 
 def check_words(field: str, given: object, known: Collection[str], example: str) -> None:

@@ -157,7 +157,12 @@ class StackOptions:
             if number is not None:
                 object.__setattr__(self, name, number)
         for field in FORMATS:
-            _check_format(field, given[field])
+            format = given[field]
+            if format is not None and (not isinstance(format, str) or format.count("{}") != 1):
+                reason = "must contain {} exactly once, where the name goes: e.g. 'team-{}'"
+                raise ValidationError(field, format, reason)
+            if not _IN_IAM_NAMES.match("".join(_split_format(format))):
+                raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
         self._check_created()
         self._check_trust()
         self._check_code()
@@ -282,13 +287,6 @@ class StackOptions:
                 raise ValidationError("name", stack_name, reason)
             reason = f"makes names of up to {longest} characters, IAM allows {most}"
             raise ValidationError(field, format, f"{reason}; shorten it or the name of the stack{without}")
-
-
-def _check_format(field: str, format: object) -> None:
-    if format is not None and (not isinstance(format, str) or format.count("{}") != 1):
-        raise ValidationError(field, format, "must contain {} exactly once, where the name goes: e.g. 'team-{}'")
-    if not _IN_IAM_NAMES.match("".join(_split_format(format))):
-        raise ValidationError(field, format, "must use only letters, digits and '_+=,.@-' around {}")
 
 
 def _split_format(format: str | None) -> tuple[str, str]:

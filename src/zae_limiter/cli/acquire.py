@@ -10,6 +10,7 @@ import click
 
 from ..core.config import SOURCES
 from ..core.errors import spell_duration
+from ..core.kinds import kind_of
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.reports import LevelStatus
@@ -212,10 +213,7 @@ def _verdict(statuses: Sequence[LevelStatus], wait: float | None, cost: Mapping[
             most += late.credit
         kept = f", {late.floor:,} kept for others" if late.floor else ""
         return f"{asked} never fits: above the maximum {most:,} of {where}{kept}."
-    if late.limit.is_concurrency:
-        return f"{asked} fits in {spell_duration(wait)} at the latest, when slots of {where} have come back."
-    then = f"{where} has refilled" if late.limit.calendar is None else f"a new window of {where} has begun"
-    return f"{asked} fits in {spell_duration(wait)}, when {then}."
+    return f"{asked} fits in {spell_duration(wait)}{kind_of(late.limit).comeback.format(where)}."
 
 
 def _hidden_sources(limiter: SyncRateLimiter, entity_id: str, resource: str, source: str) -> list[str]:

@@ -45,9 +45,15 @@ class Shell:
     as_json: bool = False
     warnings: list[str] = field(default_factory=list)
     """Warnings that the library has logged and the command has not shown yet."""
+    _opened: SyncRepository | None = None
 
     def repository(self) -> SyncRepository:
-        """Open the store until the command ends. Raise `UsageError` if none was given."""
+        """Return the store, which is open until the command ends. Raise `UsageError` if none was given."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> SyncRepository:
         from ..sync import SyncRepository
 
         url, name = self.url, self.stack_name
@@ -62,11 +68,10 @@ class Shell:
         if url is not None and not self.as_json:
             _note_store(url)
         logger, collector = logging.getLogger("zae_limiter"), _Collector(self.warnings)
-        context = click.get_current_context()
-        context.with_resource(repository)
-        context.call_on_close(lambda: logger.removeHandler(collector))
         logger.addHandler(collector)
-        return repository
+        context = click.get_current_context()
+        context.call_on_close(lambda: logger.removeHandler(collector))
+        return context.with_resource(repository)
 
     def stack(self) -> str:
         """Return the name of the stack on AWS."""
@@ -79,7 +84,6 @@ class Shell:
         if self.region or self.endpoint_url or any(map(os.environ.get, _AWS_SETTINGS)):
             if not self.as_json:
                 note(f"no store was given: it is the stack {DEFAULT_STACK}. --name, --url or ${STACK} choose one.")
-            self.stack_name = DEFAULT_STACK  # said once
             return DEFAULT_STACK
         raise click.UsageError(
             "No store was given. Pass --url sqlite:///limits.db, or on AWS --name my-app, "

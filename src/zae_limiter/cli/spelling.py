@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ..core.errors import spell_duration
+from ..core.kinds import kind_of
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE
 from ..core.production import MILLI
@@ -16,42 +17,18 @@ from .grid import Grid
 from .output import note, print_grid, to_jsonable
 
 if TYPE_CHECKING:
-    from ..core.calendar import Calendar
     from ..core.reports import SlotState
     from ..core.values import Entity, LimitStatus
     from ..sync import SyncRateLimiter, SyncRepository
 
-CONCURRENT = "concurrent"
-"""The period of a concurrency limit, which counts what is in flight."""
-_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
-_NAMES = {1: "s", 60: "min", 3_600: "h", 86_400: "day"}
 _ACCESS = {None: None, True: "disabled", False: "enabled", "bypass": "bypassed"}
 _SHOWN = 20
 """How many slots are shown to people; JSON has all of them."""
 
 
 def spell_rate(limit: Limit) -> str:
-    """Return the sustained rate, e.g. ``10,000/min``, ``10/30 s`` or ``5/2 h``, or ``100/day@UTC`` of a quota.
-
-    Of a concurrency limit it is what ``-l`` takes, with its times in seconds: ``10/concurrent,ttl=60``.
-    """
-    if limit.is_concurrency:
-        times = {"ttl": limit.ttl, "max_hold": limit.max_hold}
-        return f"{limit.capacity}/{CONCURRENT}" + "".join(f",{key}={each}" for key, each in times.items() if each)
-    if limit.calendar is not None:
-        return f"{limit.refill_amount:,}/{_spell_window(limit.calendar)}"
-    seconds = limit.refill_period_seconds
-    size = max(size for size in _NAMES if seconds % size == 0)
-    count = "" if seconds == size else f"{seconds // size} "
-    return f"{limit.refill_amount:,}/{count}{_NAMES[size]}"
-
-
-def _spell_window(calendar: Calendar) -> str:
-    """Return the windows of a quota as ``-l`` takes them, lengths in their largest unit: ``5h@first-use``."""
-    if not calendar.period_ms:
-        return calendar.text
-    size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
-    return f"{calendar.period_ms // size}{unit}@{calendar.text.partition('@')[2]}"
+    """Return what a limit allows, e.g. ``10,000/min``."""
+    return kind_of(limit).spell(limit)
 
 
 def spell_policy(limit: Limit) -> list[str]:
@@ -61,13 +38,16 @@ def spell_policy(limit: Limit) -> list[str]:
     return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
 
 
+def spell_terms(limit: Limit) -> str:
+    """Return a limit for people without its name, e.g. ``10,000/min (burst 15,000)``."""
+    notes = [kind_of(limit).note(limit)] if limit.capacity != limit.refill_amount else []
+    notes += spell_policy(limit)
+    return spell_rate(limit) + (f" ({', '.join(notes)})" if notes else "")
+
+
 def spell_limit(limit: Limit) -> str:
     """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
-    word = "burst" if limit.calendar is None else "rollover"
-    extra = limit.capacity if limit.calendar is None else limit.rollover
-    notes = [f"{word} {extra:,}"] if limit.capacity != limit.refill_amount else []
-    notes += spell_policy(limit)
-    return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
+    return f"{limit.name} {spell_terms(limit)}"
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:

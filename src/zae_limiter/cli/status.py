@@ -56,15 +56,9 @@ def _describe_answers(found: Status | Health) -> dict[str, object]:
 def _describe_status(found: Status) -> dict[str, object]:
     versions = {"namespace": found.namespace, "schema": found.schema_version, "client": found.client_version}
     lines = {"store": found.backend, **_describe_answers(found), **versions, "clock skew": f"{found.clock_skew_ms} ms"}
-    reason = {} if found.reason is None else {"reason": found.reason}
-    return {**lines, **_describe_eviction(found.eviction_policy), **reason}
-
-
-def _describe_eviction(policy: str | None) -> dict[str, object]:
-    if policy is None:
-        return {}
-    warning = _eviction_warning(policy)
-    return {"maxmemory-policy": policy if warning is None else Cell(f"{policy}: {warning}", "yellow")}
+    policy, warning = found.eviction_policy, _eviction_warning(found.eviction_policy)
+    shown = policy if warning is None else Cell(f"{policy}: {warning}", "yellow")
+    return lines | {part: text for part, text in (("maxmemory-policy", shown), ("reason", found.reason)) if text}
 
 
 def _eviction_warning(policy: str | None) -> str | None:
@@ -72,14 +66,6 @@ def _eviction_warning(policy: str | None) -> str | None:
     if policy in (None, "noeviction"):
         return None
     return "Redis deletes records when its memory is full, and limits start again full; set it to noeviction."
-
-
-def _find_eviction_policy(shell: Shell) -> str | None:
-    from ..runtime.blocking import run
-    from ..stores.port import MayEvict
-
-    store = shell.repository().store
-    return run(store.find_eviction_policy()) if isinstance(store, MayEvict) else None
 
 
 def _describe_health(found: Health) -> dict[str, object]:
@@ -155,12 +141,15 @@ def check(shell: Shell) -> None:
       zae-limiter check --url sqlite:///limits.db --json
     """
     from ..records.version import aggregator_warning
+    from ..runtime.blocking import run
+    from ..stores.port import MayEvict
     from ..v017.upgrade.command import find_remains
 
     deployed, error, versions, lines = _check_store(shell)
-    remains = find_remains(shell.repository().store, deployed if error is None else None)
+    store = shell.repository().store
+    remains = find_remains(store, deployed if error is None else None)
     problem = remains.describe(deployed) if error is None else message(error)
-    policy = _find_eviction_policy(shell)
+    policy = run(store.find_eviction_policy()) if isinstance(store, MayEvict) else None
     warning = aggregator_warning(deployed, __version__) or _eviction_warning(policy)
     remarks = {"problem": problem, "warning": warning}
     data = {"compatible": problem is None, **remarks, "client_version": __version__, **versions, **remains.data}

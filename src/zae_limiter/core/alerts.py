@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from .limit import Limit
+from .production import FAR
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 PARTS = 1000
 """Thresholds are whole thousandths of the capacity."""
-_FAR = 2**62
 
 
 class Alert(NamedTuple):
@@ -79,7 +79,7 @@ class AlertLevels(NamedTuple):
 
     def band(self, reached: int) -> tuple[int, int]:
         """Return the lowest and the highest level at which so many thresholds are reached."""
-        levels = (_FAR, *self.levels, -_FAR)
+        levels = (FAR, *self.levels, -FAR)
         return levels[reached + 1] + 1, levels[reached]
 
     def count_announced(self, state: int, window: int) -> int:
@@ -114,8 +114,8 @@ def cross_rate(alert_levels: AlertLevels, before: int, after: int) -> Crossing:
 def cross_quota(alert_levels: AlertLevels, after: int, state: int, window: int) -> Crossing:
     """Return what a draw of a quota crosses that leaves the level ``after``, where ``al`` is ``state``."""
     announced, reached = alert_levels.count_announced(state, window), alert_levels.count_reached(after)
-    anywhere = (-_FAR, _FAR)
+    anywhere = (-FAR, FAR)
     if reached <= announced:  # as far as the next one that was not announced
-        return Crossing(range(0), anywhere, (alert_levels.band(announced)[0], _FAR))
+        return Crossing(range(0), anywhere, (alert_levels.band(announced)[0], FAR))
     put = window * PARTS + alert_levels.thresholds[reached - 1]
     return Crossing(range(announced, reached), anywhere, alert_levels.band(reached), put)

@@ -6,9 +6,60 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from .advance import Advance
 from .production import FOR_EVER, MILLI, Rule
 from .slots import Slots
-from .tokens import Tokens
+
+
+class Tokens(NamedTuple):
+    """What one record holds of a rate or a quota: the whole of it, or a shard's share.
+
+    ``credits`` are the lots that are spent after the allowance: when each expires, and what it holds. ``advances`` are
+    tokens that this process holds as well, having drawn them before.
+    """
+
+    rule: Rule
+    tokens: int
+    anchor_ms: int
+    credits: tuple[tuple[int, int], ...] = ()
+    advances: tuple[Advance, ...] = ()
+
+    def level(self, now_ms: int) -> int:
+        """Return the balance at ``now_ms``, credits and advances included."""
+        held = self.rule.level(self.tokens, self.anchor_ms, now_ms)
+        if self.credits:
+            held += self.credit(now_ms)
+        if not self.advances:
+            return held
+        ready = sum(each.grantable(now_ms) for each in self.advances)
+        if ready or held > 0:
+            return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
+        # It may be below zero only for what was drawn ahead of the refill, which is no debt.
+        return min(0, held + sum(each.size for each in self.advances))
+
+    def since(self, now_ms: int) -> int:
+        """Return what was produced from the anchor to ``now_ms``."""
+        return self.rule.produced_between(self.anchor_ms, now_ms)
+
+    def credit(self, now_ms: int) -> int:
+        """Return the credits that have not expired at ``now_ms``."""
+        return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)
+
+    def without_credits(self) -> Tokens:
+        """Return the allowance alone."""
+        return self._replace(credits=())
+
+    def debit(self, cost_milli: int) -> Tokens:
+        """Return the tokens after taking a cost from the allowance."""
+        return self._replace(tokens=self.tokens - cost_milli)
+
+    def fits_at(self, needed: int) -> int:
+        """Return the first instant at which the allowance has ``needed``, at most the capacity."""
+        return self.rule.fits_at(self.tokens, self.anchor_ms, needed)
+
+    def full_at(self) -> int:
+        """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
+        return max([self.fits_at(self.rule.capacity), *(each.all_grantable_from for each in self.advances)])
 
 
 class SlotBalance(NamedTuple):

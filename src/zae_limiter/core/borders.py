@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .balances import balance, wait_ms
+from .balances import Tokens, balance, wait_ms
 from .limit import Limit
-from .production import FOR_EVER, Rule
+from .production import FAR, FOR_EVER, Rule
 from .schedule import find_active, last_change, next_change
-from .tokens import NEVER_USED, Tokens
+from .tokens import NEVER_USED
 
-_FAR = 2**62
 _HORIZON_MS = 50 * 366 * 86_400_000
 """What does not fit until then counts as never: nobody waits for it, and looking on takes long."""
 _MOST_BORDERS = 1_000
@@ -65,19 +64,12 @@ def find_interval(limits: Sequence[Limit], now_ms: int) -> tuple[int, int]:
     schedules = [limit.schedule for limit in limits if limit.schedule]
     starts = [start for each in schedules if (start := last_change(each, now_ms)) is not None]
     ends = [end for each in schedules if (end := next_change(each, now_ms)) is not None]
-    return max(starts, default=0), min(ends, default=_FAR)
+    return max(starts, default=0), min(ends, default=FAR)
 
 
 def _end_of(rule: Rule, border_ms: int) -> int:
     """Return until when a rule produces before a border: a window that begins at the border is of the next one."""
     return border_ms if rule.calendar is None else border_ms - 1
-
-
-class Carried(NamedTuple):
-    """The way from the tokens of a bucket to its level: what was produced, and the most that is left of all borders."""
-
-    produced: int
-    ceiling: int
 
 
 class Span(NamedTuple):
@@ -92,15 +84,18 @@ class Span(NamedTuple):
     now_ms: int
 
 
-def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]) -> Carried:
-    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``."""
-    produced, ceiling, rule, start = 0, _FAR, old, span.anchor_ms
+def carry(scheduled: Scheduled | None, old: Rule, new: Rule, span: Span, place: tuple[int, int]) -> tuple[int, int]:
+    """Carry a shard (``place``: which of how many) from its anchor under ``old`` to now under ``new``.
+
+    Return what was produced, and the most that is left of what it held after all borders.
+    """
+    produced, ceiling, rule, start = 0, FAR, old, span.anchor_ms
     for end, following in _switches(scheduled, old, new, span, place):
         made = rule.produced_between(start, end)
         produced, ceiling = produced + made, min(ceiling + made, rule.capacity)
         rule, start = following, end
     made = rule.produced_between(start, span.now_ms)
-    return Carried(produced + made, min(ceiling + made, rule.capacity, new.capacity))
+    return produced + made, min(ceiling + made, rule.capacity, new.capacity)
 
 
 def _switches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .production import FAR
 
@@ -17,16 +17,11 @@ class Shortfall(NamedTuple):
     is_permanent: bool
 
 
-class Drawn(NamedTuple):
-    """The numbers that a limit was drawn by: its level was the sum of ``tokens`` and ``since``, ``ceiling`` at most.
+Drawn: TypeAlias = tuple[int, int, int, int | None]
+"""The numbers that a limit is drawn by: its tokens, what was produced since the anchor, and its capacity.
 
-    ``since_after`` makes the level after the change of the tokens, which a new anchor may make others.
-    """
-
-    tokens: int
-    since: int
-    ceiling: int
-    since_after: int
+The last one is what was produced since the anchor that it has afterwards; None if that stays.
+"""
 
 
 class Change:

@@ -10,11 +10,11 @@ Where the allowance alone has ``c + floor`` this is not asked: the draw is that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from .change import Change
-from .production import FAR
+from .change import Change, Drawn
+from .production import FAR, Amounts
 from .tokens import SOFT, TokenFields, draw
 
 HeldLots: TypeAlias = "Sequence[tuple[str, int]]"
@@ -73,31 +73,23 @@ def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:
 
 
 def draw_with_credits(
-    change: Change,
-    at: TokenFields,
-    tokens: int,
-    lots: HeldLots,
-    need: int | None,
-    capacity: int,
-    since: int,
-    floor: int = 0,
-    soft: bool = False,
-    shift: int | None = None,
+    change: Change, at: TokenFields, drawn: Drawn, lots: HeldLots, need: int | None, floor: int = 0, soft: bool = False
 ) -> bool:
     """Take ``need`` as `core.tokens.draw` does, and what the allowance does not have from lots.
 
     Return False, with nothing noted, if it does not fit.
     """
-    floor = 0 if soft else floor
-    if not lots or need is None or min(capacity, tokens + since) >= need + floor:
-        return draw(change, at, tokens, need, capacity, since, floor, soft, shift)
-    found = divide(need, SOFT if soft else floor, min(capacity, tokens + since), lots)
+    tokens, since, capacity, _ = drawn
+    floor, level = 0 if soft else floor, min(capacity, tokens + since)
+    if not lots or need is None or level >= need + floor:
+        return draw(change, at, drawn, need, floor, soft)
+    found = divide(need, SOFT if soft else floor, level, lots)
     if found is None:
         return False
     allowance, covered, taken, needed = found
-    is_exact, is_soft = allowance > max(covered, 0), soft and allowance > max(covered, 0)
-    drawn = draw(change, at, tokens, allowance, capacity, since, 0 if is_exact else covered - allowance, is_soft, shift)
-    assert drawn  # the allowance holds what it has to, or is overdrawn
+    is_exact = allowance > max(covered, 0)
+    fits = draw(change, at, drawn, allowance, 0 if is_exact else covered - allowance, soft and is_exact)
+    assert fits  # the allowance holds what it has to, or is overdrawn
     if is_exact and covered <= 0:  # the debt is what was seen; it may be deeper if it uses up all credit anyway
         high = tokens if taken else tokens - covered - sum(needed.values())
         change.bounds[at.tokens] = tokens if taken else -FAR, high
@@ -111,7 +103,7 @@ def draw_with_credits(
     return True
 
 
-def take_last(spent: SpentLots, amounts: Mapping[str, int]) -> tuple[SpentLots, SpentLots]:
+def take_last(spent: SpentLots, amounts: Amounts) -> tuple[SpentLots, SpentLots]:
     """Divide what was taken from lots: return the rest, and the last of it up to ``amounts`` by limit.
 
     >>> take_last((("tpm", "a", 10), ("tpm", "b", 20)), {"tpm": 25})

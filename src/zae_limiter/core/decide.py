@@ -7,13 +7,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from .balances import Balance, balance, wait_ms
+from .balances import Balance, Tokens, balance, wait_ms
 from .borders import Scheduled
 from .errors import CapacityExceeded, RateLimitExceeded
 from .limit import Limit
-from .production import FOR_EVER, MILLI
+from .production import FOR_EVER, MILLI, Amounts
 from .refusals import StatusFields
-from .tokens import Tokens
 from .values import LimitStatus
 
 _MOST_LOOKS = 100
@@ -31,7 +30,7 @@ class Reading(NamedTuple):
     resource: str
     limits: tuple[Limit, ...]
     balances: Mapping[str, tuple[Balance, ...]]
-    floor: Mapping[str, int] = MappingProxyType({})
+    floor: Amounts = MappingProxyType({})
     qualifier: str = ""
     scheduled: Mapping[str, Scheduled] = MappingProxyType({})
 
@@ -79,7 +78,7 @@ def _seconds(wait_ms: int) -> float | None:
     return None if wait_ms >= FOR_EVER else wait_ms / MILLI
 
 
-def _find_needs(readings: Sequence[Reading], cost_milli: Mapping[str, int]) -> list[tuple[Reading, Limit, int]]:
+def _find_needs(readings: Sequence[Reading], cost_milli: Amounts) -> list[tuple[Reading, Limit, int]]:
     """Return what a cost takes of each limit that it names."""
     return [
         (reading, limit, need)
@@ -89,12 +88,12 @@ def _find_needs(readings: Sequence[Reading], cost_milli: Mapping[str, int]) -> l
     ]
 
 
-def statuses(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[LimitStatus]:
+def statuses(readings: Sequence[Reading], cost_milli: Amounts, now_ms: int) -> list[LimitStatus]:
     """Return the status of every limit of every level for a request of ``cost_milli``."""
     return [LimitStatus(*fields) for fields in describe(readings, cost_milli, now_ms)]
 
 
-def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> list[StatusFields]:
+def describe(readings: Sequence[Reading], cost_milli: Amounts, now_ms: int) -> list[StatusFields]:
     """Return the fields of `statuses`.
 
     Where levels may fall by themselves, a limit that has the cost now may lack it when another has it. Then the limit
@@ -112,7 +111,7 @@ def describe(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms:
     return found
 
 
-def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
+def refusal(readings: Sequence[Reading], cost_milli: Amounts, now_ms: int) -> RateLimitExceeded | None:
     """Return why the request cannot be granted as of ``now_ms``, or None if it can.
 
     The error makes its statuses when somebody looks at them.
@@ -131,7 +130,7 @@ def refusal(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: 
     return (CapacityExceeded if never else RateLimitExceeded)(partial(describe, readings, cost_milli, now_ms))
 
 
-def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]], now_ms: int) -> list[bool]:
+def find_fitting(readings: Sequence[Reading], costs: Sequence[Amounts], now_ms: int) -> list[bool]:
     """Return for each of several requests whether it fits, taken in order; one that does not fit takes nothing."""
     spare = [
         {name: balance(held, now_ms) - reading.floor.get(name, 0) for name, held in reading.balances.items()}
@@ -151,7 +150,7 @@ def find_fitting(readings: Sequence[Reading], costs: Sequence[Mapping[str, int]]
     return answers
 
 
-def wait_for(readings: Sequence[Reading], cost_milli: Mapping[str, int], now_ms: int) -> int:
+def wait_for(readings: Sequence[Reading], cost_milli: Amounts, now_ms: int) -> int:
     """Return the milliseconds until every level can take the cost, if nobody else spends; `FOR_EVER` if never."""
     needs, wait = _find_needs(readings, cost_milli), 0
     may_fall = any(reading.may_fall for reading in readings)

@@ -13,11 +13,14 @@ the sum of the shards ``i`` and ``i + n`` of ``2n``, so any of them can be split
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 from .calendar import Calendar
 from .limit import Limit
 
+Amounts: TypeAlias = Mapping[str, int]
+"""Thousandths of tokens or slots, by the name of the limit."""
 MILLI = 1000
 FAR = 2**62
 """No instant and no amount is as large."""

@@ -21,12 +21,12 @@ old and the new capacity: a raise keeps the tokens, a cut clamps them, and debt 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .alerts import AlertLevels
-from .change import Change
+from .change import Change, Drawn
 from .names import FIRST_USE
-from .production import FAR, Rule
+from .production import FAR, Amounts, Rule
 
 SOFT = -FAR
 """What a draw has to leave of a limit that never refuses."""
@@ -110,10 +110,9 @@ class TokenFrame(NamedTuple):
     soft: bool = False
 
     @classmethod
-    def of(
-        cls, rule: Rule, anchor_ms: int, at: TokenFields, now_ms: int, floor: int = 0, soft: bool = False
-    ) -> TokenFrame:
-        """Return the frame of a limit, in the segment of ``now_ms``."""
+    def of(cls, rule: Rule, anchor_ms: int, at: TokenFields, now_ms: int, floor: int = 0) -> TokenFrame:
+        """Return the frame of a limit of which a request has to leave ``floor``, in the segment of ``now_ms``."""
+        soft = floor == SOFT
         return cls(rule, anchor_ms, at, *rule.segment(anchor_ms, now_ms), 0 if soft else floor, soft)
 
     def since(self, now_ms: int) -> int:
@@ -132,109 +131,33 @@ class TokenFrame(NamedTuple):
         return self.anchor_ms + ((milli + 1) * self.period - self.rest - 1) // self.amount
 
 
-class HeldTokens(Protocol):
-    """Tokens of a limit that this process has drawn in advance: `core.advance`."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    @property
-    def all_grantable_from(self) -> int:
-        """The instant from which on all of them may be granted."""
-
-    def grantable(self, now_ms: int) -> int:
-        """Return how many of them may be granted at ``now_ms``."""
-
-
-class Tokens(NamedTuple):
-    """What one record holds of a rate or a quota: the whole of it, or a shard's share.
-
-    ``credits`` are the lots that are spent after the allowance: when each expires, and what it holds. ``advances`` are
-    tokens that this process holds as well, having drawn them before.
-    """
-
-    rule: Rule
-    tokens: int
-    anchor_ms: int
-    credits: tuple[tuple[int, int], ...] = ()
-    advances: tuple[HeldTokens, ...] = ()
-
-    def level(self, now_ms: int) -> int:
-        """Return the balance at ``now_ms``, credits and advances included."""
-        held = self.rule.level(self.tokens, self.anchor_ms, now_ms)
-        if self.credits:
-            held += self.credit(now_ms)
-        if not self.advances:
-            return held
-        ready = sum(each.grantable(now_ms) for each in self.advances)
-        if ready or held > 0:
-            return min(ready + max(0, held), self.rule.capacity + self.credit(now_ms))
-        # It may be below zero only for what was drawn ahead of the refill, which is no debt.
-        return min(0, held + sum(each.size for each in self.advances))
-
-    def since(self, now_ms: int) -> int:
-        """Return what was produced from the anchor to ``now_ms``."""
-        return self.rule.produced_between(self.anchor_ms, now_ms)
-
-    def credit(self, now_ms: int) -> int:
-        """Return the credits that have not expired at ``now_ms``."""
-        return sum(held for expires_ms, held in self.credits if expires_ms > now_ms)
-
-    def without_credits(self) -> Tokens:
-        """Return the allowance alone."""
-        return self._replace(credits=())
-
-    def debit(self, cost_milli: int) -> Tokens:
-        """Return the tokens after taking a cost from the allowance."""
-        return self._replace(tokens=self.tokens - cost_milli)
-
-    def fits_at(self, needed: int) -> int:
-        """Return the first instant at which the allowance has ``needed``, at most the capacity."""
-        return self.rule.fits_at(self.tokens, self.anchor_ms, needed)
-
-    def full_at(self) -> int:
-        """Return the instant from which the allowance is full, and all that was drawn in advance is there."""
-        return max([self.fits_at(self.rule.capacity), *(each.all_grantable_from for each in self.advances)])
-
-
 # Taking from a record that others may have changed since it was seen.
 
 
-def draw(
-    change: Change,
-    at: TokenFields,
-    tokens: int,
-    need: int | None,
-    capacity: int,
-    since: int,
-    floor: int = 0,
-    soft: bool = False,
-    shift: int | None = None,
-) -> bool:
-    """Take ``need`` from a balance of ``tokens`` and what was produced ``since`` the anchor, at most ``capacity``.
+def draw(change: Change, at: TokenFields, drawn: Drawn, need: int | None, floor: int = 0, soft: bool = False) -> bool:
+    """Take ``need`` from a limit, and move it to another anchor if there is one.
 
     Return False, with nothing noted, if that would leave less than ``floor`` and the limit is not ``soft``. A need of 0
-    changes nothing, and fits unless the limit is below its floor; None asks for nothing, so it always fits. ``shift``
-    is what a new anchor adds to the tokens as well; None if it stays.
+    changes nothing, and fits unless the limit is below its floor; None asks for nothing, so it always fits.
     """
+    tokens, since, capacity, since_after = drawn
     room, cost = capacity - since, need or 0
     low = cost + floor - since
     if need is not None and (tokens < low or cost + floor > capacity):
         if not soft:
             return False
-        if not cost and shift is None:
+        if not cost and since_after is None:
             change.bounds[at.tokens] = -FAR, FAR
         else:
             change.add[at.consumed] = cost
-            _overdraw(change, at, tokens, cost, capacity, since, shift or 0)
+            _overdraw(change, at, drawn, cost)
         return True
-    if need == 0 and shift is None:
+    if need == 0 and since_after is None:
         change.bounds[at.tokens] = low, FAR
         return True
     if cost:
         change.add[at.consumed] = cost
-    by = -cost if shift is None else shift - cost
+    by = -cost if since_after is None else since - since_after - cost
     if tokens >= room:
         change.put[at.tokens] = room + by
         change.bounds[at.tokens] = room, FAR
@@ -244,16 +167,18 @@ def draw(
     return True
 
 
-def owe(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, soft: bool = False) -> None:
-    """Take a cost that cannot be refused any more: the same forms as those of `draw`, without a lower bound.
+def owe(change: Change, at: TokenFields, drawn: Drawn, cost: int, soft: bool = False) -> None:
+    """Take a cost that cannot be refused any more: a draw without a lower bound.
 
     A soft limit has one: what it does not hold is overdrawn, that of others is debt.
     """
-    room = capacity - since
-    if soft and min(tokens, room) < cost - since:
-        _overdraw(change, at, tokens, cost, capacity, since, 0)
-    else:
-        _shift(change, at, tokens, room, -cost, low=cost - since if soft else -FAR)
+    tokens, since, capacity, _ = drawn
+    if soft and min(capacity, tokens + since) < cost:
+        _overdraw(change, at, drawn, cost)
+        return
+    draw(change, at, (tokens, since, capacity, since + cost), None)
+    if soft:
+        change.bound(at.tokens, low=cost - since)
 
 
 def split_balance(
@@ -266,26 +191,17 @@ def split_balance(
     """
     since = old.produced_between(anchors[0], now_ms)
     gift = (min(old.capacity, tokens + since) + 1) // 2
-    by = since - gift - new.produced_between(anchors[1], now_ms)
-    _shift(change, at, tokens, old.capacity - since, by, low=gift - since if gift > 0 else tokens)
+    draw(change, at, (tokens, since, old.capacity, new.produced_between(anchors[1], now_ms) + gift), None)
+    change.bound(at.tokens, low=gift - since if gift > 0 else tokens)
     return gift
 
 
-def _shift(change: Change, at: TokenFields, tokens: int, room: int, by: int, low: int = -FAR) -> None:
-    """Add ``by`` to tokens that must be ``low`` at least; where they have reached the ceiling, ``room``, set them."""
-    if tokens >= room:
-        change.put[at.tokens] = room + by
-        change.bounds[at.tokens] = room, FAR
-    else:
-        change.add[at.tokens] = by
-        change.bounds[at.tokens] = low, room - 1
-
-
-def _overdraw(change: Change, at: TokenFields, tokens: int, cost: int, capacity: int, since: int, shift: int) -> None:
+def _overdraw(change: Change, at: TokenFields, drawn: Drawn, cost: int) -> None:
     """Take more than a soft limit holds, and count by how much."""
+    tokens, since, capacity, since_after = drawn
     held = min(capacity, tokens + since)
     change.add[at.overdrawn] = cost - max(0, held)
-    _shift(change, at, tokens, capacity - since, shift - cost)
+    draw(change, at, (tokens, since, capacity, cost + (since if since_after is None else since_after)), None)
     if at.tokens in change.add:
         change.bounds[at.tokens] = (-FAR, -since) if held <= 0 else (tokens, tokens)
 
@@ -297,9 +213,7 @@ OwnedLimit: TypeAlias = tuple[str, int, int, int, int, int, str, str, int, str]
 floor, and the attribute that counts what is overdrawn, "" if it refuses: a plain tuple unpacks fastest."""
 
 
-def draw_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Mapping[str, int], now_ms: int
-) -> dict[str, Any] | None:
+def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts, now_ms: int) -> dict[str, Any] | None:
     """Take ``cost`` from a bucket that this process owns.
 
     Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
@@ -328,7 +242,7 @@ def draw_all(
 
 
 def settle_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Mapping[str, int], now_ms: int
+    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Amounts, now_ms: int
 ) -> dict[str, Any] | None:
     """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
 

@@ -6,7 +6,7 @@ Chains of several resources are joined to one that is charged as a whole. Its co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
 from ..records import bucket, keys
 from ..records.algebra import Image, Key, Write
-from ..records.level import SHARDS, BucketLimits, attribute
+from ..records.level import SHARDS, BucketLimits
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
-from ..records.slots import MOST_TAKEN
+from ..records.slots import MOST_TAKEN, count_takes
 from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
 from .coalescer import WriteCoalescer
@@ -108,10 +108,8 @@ class BucketShards(NamedTuple):
     def reading_for(self, cost: Mapping[str, int], now_ms: int) -> Reading:
         """Return what one request can be served from: all shards, or the one that can serve it first."""
         known = [] if self.may_combine(cost) else [shard for shard in self.shards if shard.seen.image is not None]
-        if not known:
-            return self.reading(now_ms)
-        readings = [_read([shard], now_ms) for shard in known]
-        return min(readings, key=lambda reading: wait_for([reading], cost, now_ms))
+        readings = [_read([shard], now_ms) for shard in known] or [self.reading(now_ms)]
+        return readings[0] if len(readings) == 1 else min(readings, key=lambda each: wait_for([each], cost, now_ms))
 
     @property
     def seen_ms(self) -> int:
@@ -154,30 +152,24 @@ class ChargePath:
 
     def __post_init__(self) -> None:
         first = self.levels[0]
-        if len(self.levels) == len(first.shards) == 1:  # nearly all chains are: they share what the level has
-            level = first.home.level
-            self.primary_shards, self.names, self.sharded = first.shards, level.token_limits, level.shard_count > 1
-            self.slot_names = level.slot_limits
-            if level.slot_limits:
-                self.names = {*level.token_limits, *level.slot_limits}
-        else:
-            self.primary_shards = tuple([level.home for level in self.levels])
-            self.slot_names = self._collect_names([level.slot_limits for level, _ in self.primary_shards])
-            self.names = {
-                *self._collect_names([level.token_limits for level, _ in self.primary_shards]),
-                *self.slot_names,
-            }
-            self.sharded = any(home.level.shard_count > 1 for home in self.primary_shards)
-        self.has_quotas = False
+        is_single = len(self.levels) == len(first.shards) == 1  # nearly all are: they share what the level has
+        self.primary_shards = first.shards if is_single else tuple([level.home for level in self.levels])
+        self.slot_names = self._collect_names([level.slot_limits for level, _ in self.primary_shards])
+        self.names = self._collect_names([level.token_limits for level, _ in self.primary_shards])
+        if self.slot_names:
+            self.names = {*self.names, *self.slot_names}
+        self.sharded = self.has_quotas = False
         for level, seen in self.primary_shards:
+            self.sharded = self.sharded or level.shard_count > 1
             if level.token_limits.quotas:
                 self.has_quotas, seen.outlook = True, seen.outlook or Outlook(level.token_limits.quotas)
 
-    def _collect_names(self, limits: Iterable[Collection[str]]) -> set[str]:
+    def _collect_names(self, limits: Sequence[Collection[str]]) -> Collection[str]:
         """Return the names of the limits of each level, as costs of this chain name them."""
-        pairs = zip(self.primary_shards, limits, strict=True)
         if not self.multi_resource:
-            return {name for _, names in pairs for name in names}
+            first = limits[0]
+            return first if all(each is first for each in limits) else {name for names in limits for name in names}
+        pairs = zip(self.primary_shards, limits, strict=True)
         return {qualify(name, home.level.resource) for home, names in pairs for name in names}
 
     def complete(self, cost: Mapping[str, int]) -> Mapping[str, int]:
@@ -242,8 +234,7 @@ class ChargePath:
 
     def count_takes(self) -> int:
         """Return how often slots of its buckets were taken, as last seen."""
-        primary_shards = [(level, seen.image) for level, seen in self.primary_shards if seen.image is not None]
-        return sum(image.get(attribute(name, "tn"), 0) for level, image in primary_shards for name in level.slot_limits)
+        return sum(count_takes(level, seen.image or {}) for level, seen in self.primary_shards)
 
     def note_reservation(self, lease: Reserving, cost: Mapping[str, int]) -> None:
         """Remember that a lease takes tokens, which may come back."""
@@ -286,12 +277,10 @@ class ChargePath:
 
     def readings_for(self, cost: Mapping[str, int], now_ms: int) -> list[Reading]:
         """Return what one request can be served from, level by level."""
-        if not self.multi_resource:
-            return self.present([level.reading_for(cost, now_ms) for level in self.levels], now_ms)
-        parts = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
-        return self.present([level.reading_for(part, now_ms) for level, part in parts], now_ms)
+        costs = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
+        return self.present([level.reading_for(here, now_ms) for level, here in costs], now_ms)
 
-    def home_readings(self, now_ms: int) -> list[Reading]:
+    def primary_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
         return self.present([_read([home], now_ms) for home in self.primary_shards], now_ms)
 

@@ -32,7 +32,7 @@ from .grant import Grant, GrantFields, find_overdrawn
 from .observers import Observers
 from .options import AcquireOptions, AcquireRequest, check_known, in_tokens
 from .slot_leases import SlotHolder, SlotLeases
-from .standing import Request, Standing
+from .standing import Standing
 from .waiting import Lines
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Charger:
         if availability.is_open and self._goes_unasked(request, chain):
             return None
         try:
-            if chain is None or (self.chains.resolving and self.chains.is_resolving(*name)):
+            if chain is None or (self.chains.resolving and self.chains.is_resolving(name)):
                 chain, deadline = await self.chains.resolve_for(name, deadline)
                 now_ms = self.backend.clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
@@ -152,7 +152,7 @@ class Charger:
         async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + options.max_wait_ms / 1000)
-            known = await self.chains.find(*request.name, renewed)
+            known = await self.chains.find(request.name, renewed)
             check_known("consume", cost, known.names)
             now_ms = self.backend.clock.now_ms()
             return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
@@ -160,22 +160,21 @@ class Charger:
         async def look(marks: Sequence[Write]) -> ChargePath:
             self.backend.check_usable()
             renewed = self.backend.deadline(deadline.seconds)
-            return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
+            return await self.engine.look(await self.chains.find(request.name, renewed), renewed, marks)
 
-        waiting = Request(chain, whole, options.max_wait_ms, attempt, look, note_wait)
-        return await Standing(self.lines, self.backend, waiting).wait()
+        wait_ms = options.max_wait_ms
+        return await Standing(self.lines, self.backend, chain, whole, wait_ms, attempt, look, note_wait).wait()
 
     async def check(self, request: AcquireRequest) -> bool:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""
         options, availability, cost = request.options, self.availability, request.cost
         deadline, answers = self.backend.deadline(options.timeout), availability.answers
-        if availability.is_open:
-            known = self.chains.known(*request.name, self.backend.clock.now_ms())
-            if self._goes_unasked(request, known):
-                return False
+        known = self.chains.known(request.name) if availability.is_open else None
+        if availability.is_open and self._goes_unasked(request, known):
+            return False
         try:
-            deadline = await self.chains.begin(request.entity_id, request.resource, deadline)
-            chain = await self.chains.find(*request.name, deadline)
+            deadline = await self.chains.begin(request.name, deadline)
+            chain = await self.chains.find(request.name, deadline)
             check_known("consume", cost, chain.names)
             await self.engine.check(chain, chain.complete(cost), self.backend.clock.now_ms(), deadline)
         except (RateLimiterUnavailable, ConfigurationError) as error:
@@ -218,7 +217,7 @@ class Charger:
         for each in corrections:
             deadline = self.backend.deadline(each.request.options.timeout)
             slots = () if each.holder is None else each.holder.slots
-            lost = [slot for slot in slots if slot.lost]
+            kept = [slot for slot in slots if not slot.lost]
             self.slot_leases.let_go(slots)
             for grant, delta in each.shares:
                 try:
@@ -227,9 +226,7 @@ class Charger:
                     if self._log_loss(each, delta, error, failed=failed):
                         failures.append(error)
             if each.holder is not None:
-                self.slot_leases.announce_losses(
-                    each.holder, [slot for slot in slots if slot.lost and slot not in lost]
-                )
+                self.slot_leases.announce_losses(each.holder, [slot for slot in kept if slot.lost])
         if self.backend.closed:  # what was written may have opened the store again
             await self.backend.close()
         if failures:
@@ -267,7 +264,7 @@ class Charger:
             raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
         try:
             if grant is None:
-                chain = await self.chains.find(*request.name, deadline)
+                chain = await self.chains.find(request.name, deadline)
                 grant = await self.engine.grant_nothing(chain, deadline)
             await self.engine.settle(grant, delta, deadline)
         except RateLimiterUnavailable:
@@ -336,7 +333,7 @@ class ObservedCharger(Charger):
 
     def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
         """Tell of an update of a store inside the process: what can settle at once makes them."""
-        if self._settle_now is not None:
+        if self._settle_now is not None and self.observers.of["on_store_call"]:
             refused = isinstance(error, RateLimitExceeded)
             outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
             self.observers.notify_call("update", started, outcome, None if refused else error)

@@ -45,9 +45,9 @@ async def commit_transaction(
 async def commit_each(
     backend: Backend, settling: Settling, parts: list[ShardCharge], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
-    """Commit side by side; a part that only lost a race tries again, and if one does not fit the others go back.
+    """Commit in parallel; a part that only lost a race tries again, and if one does not fit the others go back.
 
-    The writes leave a part of the time for that. A part that is planned again takes the place of the old one in
+    The writes leave a share of the time for that. A part that is planned again takes the place of the old one in
     ``parts``.
     """
     writing = deadline.part(1 - _FOR_UNDOING)
@@ -97,18 +97,8 @@ async def _undo(
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
         if image is not None and (back or part.slots):
             seen.show(image, now_ms)
-            charge = Charge.of(level, image, now_ms, cost=part.allowance_cost)
-            undone.append(
-                SettlementPart(
-                    part.shard,
-                    back,
-                    charge,
-                    changes=-part.grants,
-                    lots=part.lots,
-                    crossed=_find_crossed(part),
-                    slots=part.slots,
-                )
-            )
+            charge, crossed = Charge.of(level, image, now_ms, cost=part.allowance_cost), _find_crossed(part)
+            undone.append(SettlementPart(part.shard, back, charge, -part.grants, part.lots, crossed, part.slots))
     await settling.settle(undone)
 
 

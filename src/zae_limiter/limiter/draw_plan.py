@@ -62,7 +62,7 @@ class PlannedBucket:
         is_same = known is not None and known.level is level and known.epoch is seen.epoch
         if known is None or not is_same or not known.is_good(now_ms) or level.token_limits.watched:
             frame = seen.limits(level, seen.image or {}, now_ms)
-            known = None if frame is None or frame.lots else _read_numbers(home, frame, now_ms)
+            known = None if frame is None or frame.with_lots else _read_numbers(home, frame, now_ms)
             seen.planned = known
         return known if known is not None and now_ms <= known.until_ms else None
 

@@ -68,27 +68,25 @@ class Grant(NamedTuple):
 
     def portions(self) -> Iterator[tuple[BucketShard, Mapping[str, int], Image | None, ShardCharge | None]]:
         """Iterate over what was taken where, the bucket right after it, and the part that says what credits gave."""
-        taken: list[tuple[BucketShard, Mapping[str, int], ShardCharge | None]]
-        held = self.prefetched or [None] * len(self.chain.primary_shards)
-        taken = [
-            (home, self.cost, None) for home, mine in zip(self.chain.primary_shards, held, strict=True) if mine is None
-        ]
+        images = iter(self.images)
         if self.parts is not None:
-            taken = [(part.shard, part.cost, part) for part in self.parts]
-        for (shard, cost, part), image in zip(taken, self.images, strict=True):
-            yield shard, cost, image, part
+            for part in self.parts:
+                yield part.shard, part.cost, next(images), part
+            return
+        homes = self.chain.primary_shards
+        for home, taken in zip(homes, self.prefetched or [None] * len(homes), strict=True):
+            if taken is None:
+                yield home, self.cost, next(images), None
 
     def split_by_resource(self) -> Iterator[Grant]:
         """Iterate over the grants of the chains that were multi_resource; over itself where it is of one resource."""
         if not self.chain.multi_resource:
             yield self
             return
-        shards: Sequence[BucketShard] = (
-            self.chain.primary_shards if self.parts is None else [part.shard for part in self.parts]
-        )
+        levels = [shard.level for shard, _, _, _ in self.portions()]
         for chain in self.chain.multi_resource:
             level = chain.primary_shards[0].level
-            places = [place for place, shard in enumerate(shards) if shard.level.resource == level.resource]
+            places = [place for place, each in enumerate(levels) if each.resource == level.resource]
             cost, later = (self.chain.cost_at(level, amounts) for amounts in (self.cost, self.later))
             images = tuple([self.images[place] for place in places])
             parts = None if self.parts is None else tuple([self.parts[place] for place in places])

@@ -16,14 +16,6 @@ class Lease(LeaseCore):
     Code that cannot hold a block open calls `enter` and `exit`.
     """
 
-    def resource(self, name: str) -> Lease:
-        """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.
-
-        It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
-        is not one of `resources`.
-        """
-        return self._find_part(name)
-
     async def consume(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Take more tokens, ``amounts`` by limit name or as keywords: all of them, or raise `RateLimitExceeded`."""
         await self._consume_more(amounts, named)

@@ -54,13 +54,17 @@ class LeaseCore(LeaseView):
         others = [(part._resource, part._cost) for part in self._others]
         return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
 
-    def _find_part(self, resource: str) -> Self:
-        """Return the lease of one of the resources. Raise `ValidationError` for any other."""
+    def resource(self, name: str) -> Self:
+        """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.
+
+        It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
+        is not one of `resources`.
+        """
         for part in self._parts:
-            if part._resource == resource:
+            if part._resource == name:
                 return part
         known = ", ".join(self.resources)
-        raise ValidationError("resource", resource, f"is not a resource of this lease; there are {known}")
+        raise ValidationError("resource", name, f"is not a resource of this lease; there are {known}")
 
     # Entering.
 

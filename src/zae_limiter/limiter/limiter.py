@@ -20,6 +20,7 @@ from ..repository.opening import StackOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import Store, UpdatesInPlace
+from ..v017.ignored import EarlierOptions, read_earlier, warn_ignored
 from .availability import StoreAvailability
 from .background import BackgroundStore
 from .charge_paths import ChargePaths
@@ -28,14 +29,13 @@ from .engine import Engine
 from .in_place import InPlace
 from .lease import Lease
 from .observers import Announcer, ObservedStore, Observers
-from .options import MOST_PREFETCH_MS, OnError, OnLost, OptionChecks, check_amounts, read_earlier, warn_stored_limits
+from .options import MOST_PREFETCH_MS, OnError, OnLost, OptionChecks, check_amounts
 from .queries import QueryOperations
 from .slot_leases import SlotLeases
 from .waiting import Lines
 
 if TYPE_CHECKING:
     from ..repository.opening import StackOptions
-    from ..v017.ignored import EarlierOptions
     from .prefetch.prefetcher import Prefetcher
 
 
@@ -90,7 +90,6 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         multiplier = self._backend.bucket_ttl_multiplier
         if bucket_ttl_refill_multiplier is not None:
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
-        self._clock = self._backend.clock
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)
         self._speculative = flag("speculative_writes", speculative_writes)
         self._refusal_ttl_ms = int(seconds("refusal_ttl", refusal_ttl, zero=True) * 1000)
@@ -172,16 +171,9 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             in_place = InPlace(store, self._backend, self._chains, self._lines, self._announcer)
             take_now, settle_now = in_place.take, in_place.settle
         self._engine = engine
-        parts = (
-            self._backend,
-            self._chains,
-            engine,
-            self._lines,
-            self._availability,
-            self._slot_leases,
-            self._observers,
-        )
-        return (ObservedCharger if observers else Charger)(*parts, not self._speculative, take_now, settle_now)
+        kind, parts = ObservedCharger if observers else Charger, (self._backend, self._chains, engine, self._lines)
+        told = (self._availability, self._slot_leases, self._observers)
+        return kind(*parts, *told, not self._speculative, take_now, settle_now)
 
     def acquire(
         self,
@@ -237,7 +229,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             and (type(resource) is str and on_error == "give_back" and not exact and not use_stored_limits)
         ):
             return Lease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
-        warn_stored_limits(use_stored_limits)
+        warn_ignored({"use_stored_limits": use_stored_limits})
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
         return Lease(self._port, entity_id, *first, options, others)

@@ -7,7 +7,7 @@ it all, else as many as it takes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -36,10 +36,7 @@ def new_slot_request(cost: Mapping[str, int], holder: str | None) -> SlotRequest
 
 
 class ShardCharge(NamedTuple):
-    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books.
-
-    ``alerts`` are the thresholds that it crosses.
-    """
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
 
     shard: BucketShard
     cost: Mapping[str, int]
@@ -51,6 +48,7 @@ class ShardCharge(NamedTuple):
     lots_later: Mapping[str, int] = {}
     """What those who are served by the same write after this one took from credits."""
     alerts: tuple[Alert, ...] = ()
+    """The thresholds that it crosses."""
     slots: tuple[TakenSlot, ...] = ()
     """The slots that it takes."""
     requests: tuple[SlotRequest, ...] = ()
@@ -68,19 +66,14 @@ class ShardCharge(NamedTuple):
         """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
         rest, last = take_last(self.lots, cost)
         later = add_up([self.lots_later, sum_up(last)])
-        mine = self._last_slots(cost)
-        others = tuple([slot for slot in self.slots if slot not in mine])
-        return self._replace(lots=rest, lots_later=later, slots=others), self._replace(lots=last, slots=mine)
-
-    def _last_slots(self, cost: Mapping[str, int]) -> tuple[TakenSlot, ...]:
-        """Return the slots of the last of several grants, which costs ``cost``."""
         left = {name: amount // MILLI for name, amount in cost.items()}
-        found = []
+        mine: tuple[TakenSlot, ...] = ()
         for slot in reversed(self.slots):
             if left.get(slot.limit_name, 0):
                 left[slot.limit_name] -= 1
-                found.append(slot)
-        return tuple(reversed(found))
+                mine = (slot, *mine)
+        others = tuple([slot for slot in self.slots if slot not in mine])
+        return self._replace(lots=rest, lots_later=later, slots=others), self._replace(lots=last, slots=mine)
 
     def give_back(self, amounts: Mapping[str, int]) -> ShardCharge:
         """Return the part after giving ``amounts`` back, to credits first."""
@@ -105,11 +98,11 @@ def plan_across_shards(chain: ChargePath, request: SlotRequest, now_ms: int) -> 
     parts: list[ShardCharge] = []
     for level in chain.levels:
         here = request._replace(cost=chain.cost_at(level.home.level, request.cost))
-        found = _take_from_one(level, here, now_ms)
+        found = _take_from_one(_shuffle(level), here, now_ms)
         if found is None and level.may_combine(here.cost):
             found = _take_from_several(level, here, now_ms)
         elif found is None:
-            found = _take_from_credits(level, here, now_ms)
+            found = _take_from_one(filter(_has_credits, level.shards), here, now_ms, spends_credits=True)
         if found is None:
             return None
         parts += found
@@ -125,8 +118,7 @@ def plan_again(part: ShardCharge, image: Image | None, now_ms: int) -> ShardChar
     if image is None or image.get(SHARDS, 1) != level.shard_count or charging.is_ahead(level, image):
         return None
     names = charging.contended_limits(level, bucket.inspect(level.key, image), part.cost, now_ms)
-    contention = charging.Contention(names, now_ms, 1)
-    spends_credits = level.shard_count == 1 or bool(part.lots)
+    contention, spends_credits = Contention(names, now_ms, 1), level.shard_count == 1 or bool(part.lots)
     planned = plan_part(part.shard, image, part.cost, now_ms, contention, part.grants, spends_credits, part.requests)
     return planned if isinstance(planned, ShardCharge) else None
 
@@ -147,7 +139,9 @@ def plan_part(
     Raise `StalePath` if it was charged under newer config.
     """
     level, seen = shard
-    requests = _prefer(requests, shard, now_ms) if requests else ()
+    preferred = seen.preferred_slots(now_ms) if requests else NO_PREFERENCE
+    if preferred is not NO_PREFERENCE:
+        requests = tuple([request._replace(preferred=preferred) for request in requests])
     frame = None if image is None else seen.limits(level, image, now_ms)
     if image is None:
         if level.shard_count > 1:
@@ -175,47 +169,25 @@ def plan_part(
     return ShardCharge(shard, cost, write, accruals, grants, lots, alerts=alerts, slots=slots, requests=requests)
 
 
-def _prefer(requests: tuple[SlotRequest, ...], shard: BucketShard, now_ms: int) -> tuple[SlotRequest, ...]:
-    """Return requests with the slots of a shard that they take before others."""
-    preferred = shard.seen.preferred_slots(now_ms)
-    return (
-        requests
-        if preferred is NO_PREFERENCE
-        else tuple([request._replace(preferred=preferred) for request in requests])
-    )
-
-
-def _plan_seen(
-    shard: BucketShard, request: SlotRequest, now_ms: int, *, spends_credits: bool = False
-) -> ShardCharge | None:
-    """Take what a request costs from one shard as it was last seen; return None if it has too little."""
-    contention, requests = shard.seen.contention(now_ms), (request,) if shard.level.slot_limits else ()
-    image = shard.seen.image
-    planned = plan_part(
-        shard, image, request.cost, now_ms, contention, spends_credits=spends_credits, requests=requests
-    )
-    return planned if isinstance(planned, ShardCharge) else None
-
-
-def _take_from_one(level: BucketShards, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
-    """Take it all from one shard: the home, else any, so that those who look for tokens do not meet."""
-    part = _plan_seen(level.home, request, now_ms)
-    if part is None and len(level.shards) > 1:
+def _shuffle(level: BucketShards) -> Iterator[BucketShard]:
+    """Iterate over the home and then all shards by chance, so that those who look for tokens do not meet."""
+    yield level.home
+    if len(level.shards) > 1:
         from random import sample  # on first use: it brings a lot along
 
-        for shard in sample(level.shards, len(level.shards)):
-            part = _plan_seen(shard, request, now_ms)
-            if part is not None:
-                break
-    return None if part is None else [part]
+        yield from sample(level.shards, len(level.shards))
 
 
-def _take_from_credits(level: BucketShards, request: SlotRequest, now_ms: int) -> list[ShardCharge] | None:
-    """Take it all from the shard that has the credits, if there are any."""
-    for shard in level.shards:
-        if _has_credits(shard):
-            part = _plan_seen(shard, request, now_ms, spends_credits=True)
-            return None if part is None else [part]
+def _take_from_one(
+    shards: Iterable[BucketShard], request: SlotRequest, now_ms: int, *, spends_credits: bool = False
+) -> list[ShardCharge] | None:
+    """Take all that a request costs from the first shard that has it, as they were last seen."""
+    for shard in shards:
+        seen, requests = shard.seen, (request,) if shard.level.slot_limits else ()
+        contention = seen.contention(now_ms)
+        part = plan_part(shard, seen.image, request.cost, now_ms, contention, 1, spends_credits, requests)
+        if isinstance(part, ShardCharge):
+            return [part]
     return None
 
 
@@ -240,10 +212,10 @@ def _take_from_several(level: BucketShards, request: SlotRequest, now_ms: int) -
     for shard, spare in sorted(shards, key=lambda row: (_has_credits(row[0]), -sum(row[1].values()))):
         taken = {name: min(spare[name], need) for name, need in missing.items() if spare[name] > 0}
         here = request._replace(cost=taken if parts else taken | soft)
-        part = _plan_seen(shard, here, now_ms, spends_credits=True) if taken or not missing else None
-        if part is None:
+        found = _take_from_one([shard], here, now_ms, spends_credits=True) if taken or not missing else None
+        if found is None:
             continue
-        parts.insert(0 if part.lots else len(parts), part)
+        parts = [*found, *parts] if found[0].lots else [*parts, *found]
         missing = {name: need - taken.get(name, 0) for name, need in missing.items() if need > taken.get(name, 0)}
         if not missing:
             return parts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 from ..core import names
 from ..core.balances import balance
-from ..core.decide import refusal, statuses, wait_for
+from ..core.decide import Reading, refusal, statuses, wait_for
 from ..core.errors import CapacityExceeded, InfrastructureError, ResourceDisabled, ValidationError, VersionError
 from ..core.limit import Limit, seconds
 from ..core.production import MILLI
@@ -20,10 +20,11 @@ from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
+from ..v017.ignored import warn_ignored
 from .charge_path import ChargePath
 from .charge_paths import ChargePaths, join
 from .engine import Engine
-from .options import Override, check_amounts, check_known, check_override, warn_stored_limits
+from .options import Override, check_amounts, check_known, check_override
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
@@ -54,14 +55,12 @@ class QueryOperations(Operations):
         ``limits`` are counted by instead of the stored ones; nothing is written. What the floors of a ``priority`` keep
         for others is not counted as left. ``use_stored_limits`` has no effect.
         """
-        warn_stored_limits(use_stored_limits)
+        from ..core.reports import Availability
+
+        warn_ignored({"use_stored_limits": use_stored_limits})
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
-        left: dict[str, int] = {}
         now_ms = chain.instant(now_ms)
-        for status in statuses(chain.readings(now_ms), {}, now_ms):
-            here = status.available - status.floor
-            left[status.limit_name] = min(here, left.get(status.limit_name, here))
-        return left
+        return Availability(entity_id, resource, now_ms, tuple(statuses(chain.readings(now_ms), {}, now_ms))).available
 
     async def time_until_available(
         self,
@@ -79,13 +78,9 @@ class QueryOperations(Operations):
         these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
         ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """
-        warn_stored_limits(use_stored_limits)
+        warn_ignored({"use_stored_limits": use_stored_limits})
         cost = check_amounts("needed", needed)
-        chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
-        check_known("needed", cost, chain.names)
-        whole = chain.complete(cost)
-        now_ms = chain.instant_for(whole, now_ms)
-        readings = chain.readings(now_ms)
+        readings, whole, now_ms = _readings_for(*await self._read_chain(entity_id, resource, limits, priority), cost)
         error = refusal(readings, whole, now_ms)
         if isinstance(error, CapacityExceeded):
             raise error
@@ -122,19 +117,18 @@ class QueryOperations(Operations):
 
         if entity_id is None and resource is None:
             return await self.repository.status()
-        cost = {} if needed is None else check_amounts("needed", needed)
+        cost = None if needed is None else check_amounts("needed", needed)
         whose = (names.entity_id(entity_id), names.resource(resource))
         chain, now_ms = await self._read_chain(*whose, limits, priority)
-        check_known("needed", cost, chain.names)
-        whole = dict.fromkeys(chain.names, MILLI) if needed is None else chain.complete(cost)
-        now_ms = chain.instant_for(whole, now_ms)
+        cost = dict.fromkeys(chain.names, MILLI) if cost is None else cost
+        readings, whole, now_ms = _readings_for(chain, now_ms, cost)
         return [
             LevelStatus(
                 **{field.name: getattr(seen, field.name) for field in fields(seen)},
                 source=level.home.level.source,
                 slots=taken_states(level.images, seen.limit_name, now_ms) if seen.limit.is_concurrency else (),
             )
-            for level, reading in zip(chain.levels, chain.readings(now_ms), strict=True)
+            for level, reading in zip(chain.levels, readings, strict=True)
             for seen in statuses([reading], whole, now_ms)
         ]
 
@@ -208,21 +202,19 @@ class QueryOperations(Operations):
         deadline, ns = await self._begin_steps()
         rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
         groups = bucket.group_by_bucket(rows)
-        levels = await self._find_levels([shards[0][1]["entity_id"] for shards in groups], resource, deadline)
+        owners = [keys.parse_bucket_pk(shards[0][0].pk).entity_id for shards in groups]
+        levels = await self._find_levels(owners, resource, deadline)
         now_ms = self._backend.clock.now_ms()
         entities = []
-        for shards in groups:
-            first = shards[0][1]
-            level = levels.get(first["entity_id"])
-            balances = (
-                bucket.held_balances(shards, limit_name, now_ms)
-                if level is None
-                else bucket.balances_under(level, shards, limit_name, now_ms)
-            )
-            if balances and not (parents_only and first.get("parent_id")):
+        for entity_id, shards in zip(owners, groups, strict=True):
+            if (level := levels.get(entity_id)) is None:
+                balances = bucket.held_balances(shards, limit_name, now_ms)
+            else:
+                balances = bucket.balances_under(level, shards, limit_name, now_ms)
+            if balances and not (parents_only and bucket.has_parent(shards[0][1])):
                 left = balance(balances, now_ms) // MILLI
                 capacity = sum(shard.rule.capacity for shard in balances) // MILLI
-                entities.append(EntityCapacity(first["entity_id"], capacity, left, used_pct(capacity, left)))
+                entities.append(EntityCapacity(entity_id, capacity, left, used_pct(capacity, left)))
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
@@ -237,7 +229,7 @@ class QueryOperations(Operations):
             await self._chains.read_ahead([(entity_id, resource) for entity_id in several], None, deadline)
             for entity_id in several:
                 with contextlib.suppress(ValidationError, ResourceDisabled):
-                    chain = await self._chains.find(entity_id, resource, None, deadline)
+                    chain = await self._chains.find((entity_id, resource, None), deadline)
                     found[entity_id] = chain.primary_shards[0].level
         return found
 
@@ -258,7 +250,7 @@ class QueryOperations(Operations):
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
         deadline = await self._deadline()
-        chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
+        chain = await self._engine.look(await self._chains.find((entity_id, resource, given), deadline), deadline)
         return await self._follow(chain, deadline)
 
     async def _read_chains(
@@ -269,7 +261,7 @@ class QueryOperations(Operations):
         await self._chains.read_ahead(wanted, given, deadline)
         for pair in wanted:
             try:
-                found[pair] = await self._chains.find(*pair, given, deadline)
+                found[pair] = await self._chains.find((*pair, given), deadline)
             except ResourceDisabled:
                 found[pair] = None
         whole = [chain for chain in found.values() if chain is not None and not chain.sharded]
@@ -289,12 +281,9 @@ class QueryOperations(Operations):
         try:
             if chain is not None:
                 chain, now_ms = await self._follow(chain, deadline)
-                check_known("needed", cost, chain.names)
-                whole = chain.complete(cost)
-                now_ms = chain.instant_for(whole, now_ms)
-                told = tuple(statuses(chain.readings(now_ms), whole, now_ms))
+                readings, whole, now_ms = _readings_for(chain, now_ms, cost)
                 bypassed = any(home.level.bypassed for home in chain.primary_shards)
-                return Availability(entity_id, resource, now_ms, told, bypassed)
+                return Availability(entity_id, resource, now_ms, tuple(statuses(readings, whole, now_ms)), bypassed)
         except ResourceDisabled:  # since a moment ago
             pass
         return Availability(entity_id, resource, self._backend.clock.now_ms(), (), disabled=True)
@@ -305,6 +294,19 @@ class QueryOperations(Operations):
         if not all(level.complete for level in chain.levels):
             chain = await self._engine.look(chain, deadline)
         return chain, self._backend.clock.now_ms()
+
+
+def _readings_for(
+    chain: ChargePath, now_ms: int, cost: Mapping[str, int]
+) -> tuple[list[Reading], Mapping[str, int], int]:
+    """Return what a chain holds, a cost with a slot of each concurrency limit, and the instant the answer counts from.
+
+    Raise `ValidationError` for a limit that the chain does not have.
+    """
+    check_known("needed", cost, chain.names)
+    whole = chain.complete(cost)
+    now_ms = chain.instant_for(whole, now_ms)
+    return chain.readings(now_ms), whole, now_ms
 
 
 def _check_needs(resource: object, needed: Mapping[str, int] | None) -> dict[str, dict[str, int]]:

@@ -49,10 +49,9 @@ async def _find(backend: Backend, shards: BucketShards, shard: int, deadline: De
 
 def _show(backend: Backend, shards: BucketShards, shard: int, image: Image) -> BucketShard:
     """Keep what was seen of a shard. Raise CorruptRecordError for a damaged one."""
-    key = shards.key(shard)
-    seen = backend.last_seen.of(key)
-    seen.show(bucket.inspect(key, image), backend.clock.now_ms())
-    return BucketShard(shards.home.level.at(shard, image[SHARDS]), seen)
+    found = BucketShard(shards.home.level.at(shard, image[SHARDS]), backend.last_seen.of(shards.key(shard)))
+    found.seen.show(bucket.inspect(found.level.key, image), backend.clock.now_ms())
+    return found
 
 
 async def read_all_shards(backend: Backend, shards: BucketShards, deadline: Deadline) -> BucketShards:
@@ -98,8 +97,8 @@ def is_time_to_look(chain: ChargePath, now_ms: int) -> bool:
     """Return whether it is time to look at all shards, so that none stays full while others drain."""
     from random import random  # on first use: it brings a lot along
 
-    draining = any(not shards.complete and _fullness(shards.home, now_ms) < _DRAINING for shards in chain.levels)
-    return draining and random() < _LOOKING
+    is_draining = any(not shards.complete and _fullness(shards.home, now_ms) < _DRAINING for shards in chain.levels)
+    return is_draining and random() < _LOOKING
 
 
 def choose_home(shards: BucketShards, now_ms: int) -> BucketShard:

@@ -1,9 +1,8 @@
 """Lines of waiters: first come, first served within an event loop, or among all threads of blocking code.
 
-Only the head of a line has a timer; the others are woken when they become head, so nobody stampedes. While a
-line is not empty, a newcomer sees what those before it will leave: one that does not wait is refused if it needs more.
-The lines of several event loops are apart: nobody waits behind one who may be stuck or dead. `Standing` is what one
-waiter does.
+Only the head of a line has a timer; the others are woken when they become head, so nobody stampedes. A newcomer that
+does not wait is refused if it needs more than those in line will leave. The lines of several event loops are apart:
+nobody waits behind one who may be stuck or dead. `Standing` is what one waiter does.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, TypeVar
 from weakref import ref
 
 from ..core.balances import debit
@@ -27,8 +25,6 @@ from ..repository.backend import Backend
 from ..runtime.port import Signal, has_ended
 from .charge_path import ChargePath
 from .planning import add_up
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +53,12 @@ class Line:
     takes: int = 0
     """How often slots of the bucket had been taken when one of its waiters was last served."""
 
+    def sum_ahead(self, key: Key, before: Ticket | None) -> Mapping[str, int]:
+        """Return what all of them want of the bucket together, or those up to ``before``."""
+        if before is None:
+            return dict(self.wanted)
+        return add_up(ticket.costs[key] for ticket in takewhile(lambda each: each is not before, self.tickets))
+
 
 _OCCUPIED: set[ref[Lines]] = set()
 """The lines of all limiters of this process in which anyone stands."""
@@ -68,16 +70,13 @@ class Lines:
     def __init__(self, backend: Backend, stopwatch: Callable[[], float]) -> None:
         self._runtime = backend.runtime
         self._clock = backend.clock
-        self._stopwatch = stopwatch
+        self.stopwatch = stopwatch
         self.occupied = _OCCUPIED
         """The lines that a return may wake."""
         self._ref = ref(self, _OCCUPIED.discard)
         hash(self._ref)  # a reference remembers its hash, which cannot be computed once these lines are gone
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
-        self.waiting: dict[object, dict[Key, Line]] = {}
-        """The lines of each event loop; empty where nobody waits."""
-        self._name = os.urandom(4).hex()
-        """Tells the marks of these lines from those of other processes."""
+        self.forget()
         protect(self._lock)
         after_fork(self.forget)
 
@@ -86,7 +85,7 @@ class Lines:
         now_ms = self._clock.now_ms()
         with self._lock:
             lines = self._lines_of(self._runtime.scope())
-            ahead = [_sum_ahead(lines[key], key, before) if key in lines else {} for key in chain.roots]
+            ahead = [lines[key].sum_ahead(key, before) if key in lines else {} for key in chain.roots]
         error = refuse_behind(chain, cost, ahead, now_ms) if any(ahead) else None
         if error is not None and not may_wait(chain, error, now_ms, max_wait_ms):
             raise error
@@ -94,8 +93,8 @@ class Lines:
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all own ones if none is named.
 
-        The waiters of other limiters of this process are woken as well: they may share the store. Keys begin with the
-        random id of a namespace, so that buckets of other stores have other keys.
+        The waiters of other limiters of this process are woken too, as they may share the store. Keys begin with the
+        random id of a namespace, so buckets of other stores have other keys.
         """
         for each in [lines() for lines in tuple(self.occupied)] if keys else [self]:
             for head in each._heads(keys) if each is not None else ():
@@ -107,18 +106,12 @@ class Lines:
             return [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
 
     def forget(self) -> None:
-        """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
-        self.waiting = {}
+        """Start with empty lines under a new name: waiters of the parent do not wait in a forked child."""
+        self.waiting: dict[object, dict[Key, Line]] = {}
+        """The lines of each event loop."""
         self.occupied.discard(self._ref)
         self._name = os.urandom(4).hex()
-
-    async def time(self, waiting: Coroutine[Any, Any, T], note_wait: Callable[[float], None]) -> T:
-        """Wait, and call ``note_wait`` with the seconds that this has taken."""
-        started = self._stopwatch()
-        try:
-            return await waiting
-        finally:
-            note_wait(self._stopwatch() - started)
+        """Tells the marks of these lines from those of other processes."""
 
     def new_ticket(self, chain: ChargePath, cost: Mapping[str, int]) -> Ticket:
         """Return a ticket for the lines of a chain's buckets, of a caller that comes now."""
@@ -134,7 +127,7 @@ class Lines:
         return woken or self.leads(ticket)
 
     async def pause(self, ticket: Ticket, seconds: float) -> bool:
-        """Wait for so long; return True if tokens or slots came back to one of the buckets before."""
+        """Wait for ``seconds``; return True if tokens or slots came back to one of the buckets before."""
         pause = getattr(self._clock, "pause", None)
         if pause is not None:
             await pause(seconds)
@@ -149,12 +142,9 @@ class Lines:
             line = self.waiting.get(ticket.scope, {}).get(key)
             return line if line is not None and ticket in line.tickets else None
 
-    def note_served(self, ticket: Ticket, takes: int) -> None:
-        """Note that a ticket was served when slots had been taken ``takes`` times, before it leaves its lines."""
-        for key in ticket.costs:
-            line = self.find_line(ticket, key)
-            if line is not None:
-                line.takes = takes
+    def find_lines(self, ticket: Ticket) -> list[Line]:
+        """Return the lines that a ticket is in."""
+        return [line for line in (self.find_line(ticket, key) for key in ticket.costs) if line is not None]
 
     def find_next(self, ticket: Ticket, key: Key) -> Ticket | None:
         """Return the ticket behind one that leads the line of a bucket."""
@@ -195,12 +185,10 @@ class Lines:
             lines = self.waiting.get(ticket.scope, {})
             for key, cost in ticket.costs.items():
                 line = lines.get(key)
-                if line is None:  # the loop has been closed in the meantime
-                    continue
-                if ticket in line.tickets:  # else it was interrupted before it stood here
+                if line is not None and ticket in line.tickets:  # else it was interrupted before it stood here
                     line.tickets.remove(ticket)
                     line.wanted.subtract(cost)
-                if not line.tickets:
+                if line is not None and not line.tickets:
                     del lines[key]
             fronts = (lines[key].tickets[0] for key in ticket.costs if key in lines)
             heirs = [front for front in fronts if self.leads(front)]
@@ -210,13 +198,6 @@ class Lines:
                 self.occupied.discard(self._ref)
         for heir in heirs:
             heir.signal.set()
-
-
-def _sum_ahead(line: Line, key: Key, before: Ticket | None) -> Mapping[str, int]:
-    """Return what those in the line of a bucket want of it together: all of them, or those up to ``before``."""
-    if before is None:
-        return dict(line.wanted)
-    return add_up(ticket.costs[key] for ticket in takewhile(lambda each: each is not before, line.tickets))
 
 
 def refuse_behind(

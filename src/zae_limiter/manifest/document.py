@@ -24,13 +24,7 @@ _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its place.
-
-    Args:
-        value: A scalar, a list of nodes, or a mapping of keys to the place of the key and the node.
-        text: A scalar as it was written; empty for other values.
-        place: Where the value begins.
-    """
+    """A scalar with its text as it was written, a list of nodes, or a mapping of keys to their places and nodes."""
 
     value: Any
     text: str

@@ -9,47 +9,78 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import UNITS, Calendar
+from ..core.kinds import LENGTHS, kind_of
 from ..core.limit import MAX_PERIOD_SECONDS, MAX_SLOTS, MAX_TTL_SECONDS, Limit, whole
-from ..core.names import FIRST_USE
 from ..core.schedule import ScheduleEntry
 from ..core.validation import ValidationError
-from ..v017.limits_file import OldLimits
-from . import fields
-from .reading import Report, check_seconds
+from ..v017.limits_file import CAPACITY, OldLimits
+from .reading import ENTRY, POLICY, SHARING, Report, check_seconds, describe, describe_amount
 
 if TYPE_CHECKING:
     from .document import Node
     from .states import Place
 
+PER = ("s", "min", "hour", "day")
 _SECONDS = {"s": 1, "sec": 1, "min": 60, "h": 3_600, "hour": 3_600, "d": 86_400, "day": 86_400}
 _PERIOD = re.compile(r"([0-9]{0,10})(s|sec|min|h|hour|d|day)\Z")
 _SPAN = re.compile(r"[0-9]+(ms|s|min|h|d)\Z")
+_SIZES = {unit: size for size, unit in LENGTHS.items()}
 _CALENDAR = ("every", "tz", "at", "on", "cron", "reset_after")
-_PER = f"must be {', '.join(fields.PER)}, or a number of them such as 30s"
+_PER = f"must be {', '.join(PER)}, or a number of them such as 30s"
 _EVERY = f"must be {', '.join(UNITS)}, or a length such as 90min, at most ten years"
+
+KINDS: dict[str, dict[str, Any]] = {
+    "quota": {
+        "quota": describe_amount("Tokens per window."),
+        "every": describe("string", f"The window: {', '.join(UNITS)}, or a length such as 90min."),
+        "tz": describe("string", "The time zone, e.g. Europe/Berlin."),
+        "at": describe("string", "The local time HH:MM at which a window begins."),
+        "on": describe(["string", "integer"], "The day on which it begins: monday, 15, or 04-01."),
+        "cron": describe(
+            "string", "Instead of every, at and on: a window begins whenever this fires, e.g. 0 9 * * 1-5."
+        ),
+        "reset_after": describe(
+            ["string", "integer"], "Instead of these: the length of a window that begins with its first use, e.g. 5h."
+        ),
+        "rollover": describe_amount("Unused tokens that are kept for later windows.", least=0),
+        **POLICY,
+    },
+    "concurrent": {
+        "concurrent": describe("integer", "How many at once: its slots.", minimum=1, maximum=MAX_SLOTS),
+        "ttl": describe(
+            ["string", "integer"], "After how long a slot comes back that nobody renews: 60, 2min; 60 s if left out."
+        ),
+        "max_hold": describe(
+            ["string", "integer"], "For how long a slot can be held at most: 600, 10min; for ever if left out."
+        ),
+        **SHARING,
+    },
+    "capacity": {**CAPACITY, **POLICY},
+    "rate": {
+        "rate": describe_amount("Tokens per period."),
+        "per": describe(["string", "integer"], f"The period: {', '.join(PER)}, a number of them (30s), or seconds."),
+        "burst": describe_amount("The most at once; the rate if left out."),
+        **POLICY,
+    },
+}
+"""The tables of the kinds of limits, by the key that a limit of the kind has."""
 
 
 def read_limit(name: str, given: Mapping[str, tuple[Place, Node]], report: Report) -> Limit | None:
     """Return the limit of a mapping by one of the tables of `find_table`; None if ``report`` was told of problems."""
     reader = _LimitReader(given, report)
-    read = {
-        "quota": reader.read_quota,
-        "concurrent": reader.read_concurrent,
-        "capacity": reader.read_capacity,
-        "rate": reader.read_rate,
-    }
-    limit = read[_find_kind(given)](name)
+    limit: Limit | None = getattr(reader, f"read_{_find_kind(given)}")(name)
     return reader.add_schedule(limit) if "schedule" in given else limit
 
 
 def find_table(given: Iterable[str]) -> Mapping[str, Any]:
     """Return the table of the kind of limit that has these keys; a rate where none tells."""
-    return fields.KINDS[_find_kind(given)]
+    return KINDS[_find_kind(given)]
 
 
 def _find_kind(given: Iterable[str]) -> str:
     names = set(given)
-    return next((kind for kind in fields.KINDS if kind in names), "rate")
+    return next((kind for kind in KINDS if kind in names), "rate")
 
 
 class _LimitReader(OldLimits):
@@ -108,10 +139,10 @@ class _LimitReader(OldLimits):
         if not isinstance(node.value, dict) or "cron" not in node.value:
             self._fail(node.place, path, "must be a mapping with cron and scale, or other numbers")
             return None
-        for key in node.value.keys() - fields.ENTRY.keys():
-            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(fields.ENTRY)}")
+        for key in node.value.keys() - ENTRY.keys():
+            self._fail(node.value[key][0], f"{path}.{key}", f"is no known key; known are {', '.join(ENTRY)}")
         try:
-            values = {key: each.value for key, (_, each) in node.value.items() if key in fields.ENTRY}
+            values = {key: each.value for key, (_, each) in node.value.items() if key in ENTRY}
             return ScheduleEntry(**values)
         except ValidationError as error:
             known = node.value.get(error.field)
@@ -175,50 +206,10 @@ def _parse_seconds(
 
 def write_limit(limit: Limit) -> str | dict[str, Any]:
     """Return a limit as a file writes it: a plain rate as a text, anything else by its fields."""
-    size, unit = next((size, unit) for size, unit in _UNITS if limit.refill_period_seconds % size == 0)
-    count = limit.refill_period_seconds // size
-    per = unit if count == 1 else f"{count}{_SHORT[unit]}"
-    policy: dict[str, Any] = {"soft": True} if limit.soft else {}
-    if limit.floors:
-        policy["floors"] = dict(limit.floors)
-    if limit.alerts:
-        policy["alerts"] = list(limit.alerts)
-    if limit.schedule:
-        policy["schedule"] = [entry.to_dict() for entry in limit.schedule]
-    if limit.calendar is not None:
-        return _write_quota(limit, limit.calendar) | policy
-    if limit.is_concurrency:
-        held = {"max_hold": limit.max_hold} if limit.max_hold else {}
-        return {"concurrent": limit.capacity, "ttl": limit.ttl, **held, **policy}
-    burst = {} if limit.capacity == limit.refill_amount else {"burst": limit.capacity}
-    if policy:
-        return {"rate": limit.refill_amount, "per": per, **burst, **policy}
-    return f"{limit.refill_amount}/{per}" + "".join(f":{amount}" for amount in burst.values())
-
-
-_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "min"), (1, "s"))
-_LENGTHS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
-_SIZES = {unit: size for size, unit in _LENGTHS}
-_SHORT = {"day": "d", "hour": "h", "min": "min", "s": "s"}
-
-
-def _write_quota(limit: Limit, calendar: Calendar) -> dict[str, Any]:
-    every, _, rest = calendar.text.partition("@")
-    if calendar.period_ms:
-        size, unit = next((size, unit) for size, unit in _LENGTHS if calendar.period_ms % size == 0)
-        every = f"{calendar.period_ms // size}{unit}"
-    if calendar.unit == FIRST_USE:
-        return {"quota": limit.refill_amount, "reset_after": every} | _write_rollover(limit)
-    window = {"cron": calendar.cron} if calendar.cron else {"every": every}
-    zone, *options = rest.split(",")
-    given: dict[str, Any] = dict(option.partition("=")[::2] for option in options)
-    if given.get("on", "").isdecimal():
-        given["on"] = int(given["on"])
-    made: dict[str, Any] = {"quota": limit.refill_amount, **window}
-    if zone not in ("", "UTC"):
-        made["tz"] = zone
-    return made | given | _write_rollover(limit)
-
-
-def _write_rollover(limit: Limit) -> dict[str, Any]:
-    return {"rollover": limit.rollover} if limit.rollover else {}
+    fields: dict[str, Any] = {"soft": limit.soft, "floors": dict(limit.floors), "alerts": list(limit.alerts)}
+    fields["schedule"] = [entry.to_dict() for entry in limit.schedule]
+    policy = {name: value for name, value in fields.items() if value}
+    made = kind_of(limit).write(limit)
+    if policy or "rate" not in made:
+        return made | policy
+    return f"{made['rate']}/{made['per']}" + (f":{made['burst']}" if "burst" in made else "")

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..core import names
+from ..core.kinds import parse_limit
 from ..core.limit import Limit
 from ..core.names import DEFAULT_RESOURCE, check_ancestry
 from ..core.validation import ValidationError
@@ -16,25 +17,22 @@ from ..core.values import Access, OnUnavailable
 from ..v017.limits_file import read_disabled
 from . import fields
 from .document import Node, read_document
-from .limits import find_table, read_limit
+from .limits import KINDS, find_table, read_limit
 from .states import SYSTEM, Manifest, ManifestError, Place, Problem, Subject
 
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 
 
-def parse_manifest(
-    text: str, format: str, parse_limit: Callable[[str], Limit], file: str = "limits", namespace: str = "default"
-) -> Manifest:
+def parse_manifest(text: str, format: str, file: str = "limits", namespace: str = "default") -> Manifest:
     """Return what a text in ``yaml`` or ``toml`` states. Raise `ManifestError` with all of its mistakes.
 
-    ``parse_limit`` reads a limit that is written as one text, ``NAME:RATE``; it raises `ValueError`. ``file`` is the
-    name of the file, for messages; ``namespace`` the one that it is read for.
+    ``file`` is the name of the file, for messages; ``namespace`` the one that it is read for.
     """
     try:
         root, problems = read_document(text, format)
     except ManifestError as error:
         raise ManifestError(error.problems, file) from None
-    parser = _Parser(parse_limit, namespace, problems)
+    parser = _Parser(namespace, problems)
     parser.read_root(root)
     if parser.problems:
         raise ManifestError(parser.problems, file)
@@ -44,12 +42,11 @@ def parse_manifest(
 class _Parser:
     """Collects what is stated, and what is wrong."""
 
-    def __init__(self, parse_limit: Callable[[str], Limit], namespace: str, problems: list[Problem]) -> None:
+    def __init__(self, namespace: str, problems: list[Problem]) -> None:
         self.problems = problems
         self.levels: dict[Subject, dict[str, Any]] = {}
         self.entities: dict[str, dict[str, Any]] = {}
         self.places: dict[str, Place] = {}
-        self._parse_limit = parse_limit
         self._namespace = namespace
 
     def read_root(self, root: Node) -> None:
@@ -153,21 +150,21 @@ class _Parser:
     def _read_limit(self, name: str, node: Node, path: str) -> Limit | None:
         if isinstance(node.value, dict):
             given = self._read_pairs(self._drop_rivals(node, path), path, find_table(node.value))
-            if not given.keys() & fields.KINDS.keys():
+            if not given.keys() & KINDS.keys():
                 self._report(node.place, path, "needs a rate, a quota or concurrent, a number of slots")
             return read_limit(name, given, lambda place, field, why: self._report(place, f"{path}.{field}", why))
         if isinstance(node.value, bool) or not isinstance(node.value, (str, int)):
             self._report(node.place, path, "must be a limit: 60, 1000/min, or a mapping with rate, quota or concurrent")
             return None
         try:
-            return self._parse_limit(f"{name}:{node.text}")
+            return parse_limit(f"{name}:{node.text}")
         except ValueError as error:
             self._report(node.place, path, str(error))
             return None
 
     def _drop_rivals(self, node: Node, path: str) -> Node:
         """Return the mapping of a limit with one of its kinds only; report the others."""
-        kind, *others = [each for each in fields.KINDS if each in node.value] or [""]
+        kind, *others = [each for each in KINDS if each in node.value] or [""]
         for other in others:
             self._report(node.value[other][0], f"{path}.{other}", f"cannot be combined with {kind}")
         return replace(node, value={key: pair for key, pair in node.value.items() if key not in others})

@@ -1,4 +1,7 @@
-"""Read the fields of one limit in a limits file, each on its own, so that everything wrong is reported."""
+"""The fields that several kinds of limits have in a limits file: their JSON schema, and reading them.
+
+Each is read on its own, so that everything wrong is reported.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,49 @@ if TYPE_CHECKING:
 
 Report = Callable[["Place", str, str], None]
 """Notes a problem: its place, the keys below the limit, and what is wrong."""
+
+
+def describe(kind: str | list[str], description: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "description": description, **more}
+
+
+def describe_amount(description: str, least: int = 1) -> dict[str, Any]:
+    return describe("integer", description, minimum=least, maximum=MAX_AMOUNT)
+
+
+def describe_object(fields: dict[str, Any], *required: str) -> dict[str, Any]:
+    made = {"type": "object" if required else ["object", "null"], "properties": fields, "additionalProperties": False}
+    return made | ({"required": list(required)} if required else {})
+
+
+ENTRY: dict[str, Any] = {
+    "cron": describe("string", "The pattern: the entry is in force in every minute that matches, e.g. * 9-17 * * 1-5."),
+    "tz": describe("string", "The time zone, e.g. Europe/Berlin."),
+    "scale": describe("number", "The factor for capacity and refill.", exclusiveMinimum=0),
+    "capacity": describe_amount("Instead of the factor: the capacity; of a quota, the tokens per window."),
+    "refill_amount": describe_amount("The tokens per period, of a rate."),
+    "refill_period_seconds": describe("integer", "The period in seconds, of a rate.", minimum=1),
+}
+SHARING: dict[str, Any] = {
+    "soft": describe("boolean", "Whether it only counts, and never refuses."),
+    "floors": describe(
+        "object",
+        "By priority, the part that its requests leave for others.",
+        additionalProperties={"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    ),
+    "schedule": describe(
+        "array", "Other numbers at certain times; the first that matches.", items=describe_object(ENTRY, "cron")
+    ),
+}
+POLICY: dict[str, Any] = {
+    **SHARING,
+    "alerts": describe(
+        "array",
+        "The parts of the capacity at which an alert is recorded when they are used.",
+        items={"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        maxItems=8,
+    ),
+}
 
 
 class FieldReader:

@@ -31,13 +31,12 @@ from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.balances import Balance, SlotBalance
-from ..core.borders import Carried
+from ..core.balances import Balance, SlotBalance, Tokens
 from ..core.decide import Reading
 from ..core.errors import CorruptRecordError, ValidationError
 from ..core.names import INFRASTRUCTURE_LIMIT
 from ..core.production import FAR, FOR_EVER, Rule
-from ..core.tokens import NEVER_USED, Tokens
+from ..core.tokens import NEVER_USED
 from ..core.validation import MissingCronsim
 from . import keys
 from .algebra import NEVER, TTL, Image, Key
@@ -59,7 +58,7 @@ from .level import (
     token_fields,
 )
 from .lots import credits_by_limit, credits_of, last_expiry, parse_lot
-from .parked import PARKED, ParkedTokens, find_parked, first_level
+from .parked import PARKED, first_level, parse_parked
 from .slot_states import slot_balances, slot_state, stored_slot_names
 from .slot_table import SLOTS, SlotTable
 from .slots import concurrency_limits, last_until, without_slots
@@ -108,7 +107,7 @@ def _balances(level: BucketLimits, image: Image | None, now_ms: int) -> Iterable
     for name, entry in entries.items():
         held = None if image is None else stored_tokens(image, name, level.shard)
         if image is None or held is None:
-            full = first_level(image, entry.at.tokens, entry.rule, now_ms)
+            full = first_level(image, entry.at, entry.rule, now_ms)
             full = NEVER_USED if name in level.scheduled and full == entry.rule.capacity else full
             yield name, Tokens(entry.rule, full, now_ms, () if image is None else credits_of(image, name))
         elif held.rule != entry.rule or (name in level.scheduled and not level.is_in_force(latest_instant(image, 0))):
@@ -127,7 +126,7 @@ def _slot_balances(
         yield name, SlotBalance(limit.rule, table.of(name), now_ms)
 
 
-def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> Carried:
+def carry_over(level: BucketLimits, image: Image, name: str, old: Rule, new: Rule, now_ms: int) -> tuple[int, int]:
     """Return the way of a limit from the tokens in a bucket to its level under the limits in force, at ``now_ms``.
 
     These count from their change on, but not before the newest instant that the bucket was charged at under others.
@@ -234,13 +233,20 @@ def _sort_names(attrs: tuple[str, ...]) -> list[str]:
     return sorted(stored_names(attrs))
 
 
+def has_parent(image: Image) -> bool:
+    """Return whether the entity of a bucket had a parent when the bucket was made."""
+    return bool(image.get("parent_id"))
+
+
 def full_at(image: Image) -> int:
     """Return the instant from which every limit of the bucket is full, no slot is taken and no credit is left.
 
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
     latest = [last_until(image), *[held.full_at() for held in all_tokens(image, reserved=True).values()]]
-    latest += [parked.balance.full_at() for parked in find_parked(image)] if SLOTS in image else []
+    if SLOTS in image:
+        parked = [image[attr] for attr in image if attr.startswith(LIMIT_PREFIX) and attr.endswith(f"_{PARKED}")]
+        latest += [parse_parked(text)[0].full_at() for text in parked]
     return max(latest) if CREDITS not in image else max(*latest, last_expiry(image))
 
 
@@ -265,7 +271,7 @@ def check(key: Key, image: Image, table: SlotTable) -> None:
     for attr, (least, most) in _ranges(table.attrs if SLOTS in image else tuple(image)).items():
         value = image.get(attr)
         if (type(value) is not int or not least <= value <= most) and not (
-            most < least and _is_sound(ParkedTokens.parse if attr.endswith(f"_{PARKED}") else parse_calendar, value)
+            most < least and _is_sound(parse_parked if attr.endswith(f"_{PARKED}") else parse_calendar, value)
         ):
             wrong.append(f"{attr}={value!r}")
     if wrong:

@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn, Shortfall
+from ..core.change import MISSING_OR_AT_MOST, Change, Shortfall
 from ..core.credits import draw_with_credits
 from ..core.names import FIRST_USE
-from ..core.production import FAR, FOR_EVER, MILLI
+from ..core.production import FAR, FOR_EVER, MILLI, Amounts
 from ..core.tokens import TokenFrame, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Key, Write
+from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import full_at
 from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
-from .lots import Lot, group_lots, has_expired_lots, held_lots, last_expiry
+from .lots import held_lots, last_expiry, lots_of
 from .slot_table import NO_TABLE
 from .slots import SlotRequest, shapes_for, states_slots, take_slots
 
@@ -90,7 +89,6 @@ class Contention(NamedTuple):
 
 
 ALONE = Contention()
-_NO_LOTS: Mapping[str, tuple[Lot, ...]] = MappingProxyType({})
 
 
 class Frame(NamedTuple):
@@ -107,8 +105,8 @@ class Frame(NamedTuple):
     """The first instant and the last at which it is good: quotas are in one window, and no credit expires."""
     until_ms: int
     """The last instant at which the bucket can be charged without being anchored again."""
-    lots: Mapping[str, tuple[Lot, ...]] = _NO_LOTS
-    """The lots of credit by limit."""
+    with_lots: frozenset[str] = frozenset()
+    """The limits that have credit."""
     idle: frozenset[str] = frozenset()
     """The limits whose window begins with the next use, which moves the bucket."""
 
@@ -119,12 +117,11 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
     None if the bucket has to be moved first: it has other limits, another parent or config version, no ledger, no
     expiry although it should have one, credit that has expired, or was not written since its limits are in force.
     """
-    if not _is_kept_as(level, image) or (CREDITS in image and has_expired_lots(image, now_ms)):
+    lots = lots_of(image) if CREDITS in image else ()
+    start, end, until_ms = -FAR, min([lot.expires_ms - 1 for lot in lots], default=FAR), FAR
+    if end < now_ms or not _is_kept_as(level, image):
         return None
     anchor_ms, by_name, idle = image[ANCHOR], {}, set()
-    lots = group_lots(image) if CREDITS in image else _NO_LOTS
-    start, end = -FAR, min([lot.expires_ms - 1 for group in lots.values() for lot in group], default=FAR)
-    until_ms = FAR
     for name, limit in level.token_limits_of(image).items():
         for attr, value in limit.stated.items():
             if image.get(attr) != value:
@@ -134,10 +131,11 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
             return None
         if calendar is not None and calendar.is_idle(now_ms):
             idle.add(name)
-        by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor, limit.soft)
+        by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
         start, end = max(start, frame.start), min(end, frame.end)
         until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)
-    return Frame(anchor_ms, image[MADE], image[CONFIG_VERSION], by_name, (start, end), until_ms, lots, frozenset(idle))
+    whose, with_lots = (anchor_ms, image[MADE], image[CONFIG_VERSION]), frozenset([lot.limit_name for lot in lots])
+    return Frame(*whose, by_name, (start, end), until_ms, with_lots, frozenset(idle))
 
 
 def _is_kept_as(level: BucketLimits, image: Image) -> bool:
@@ -157,7 +155,7 @@ def _is_kept_as(level: BucketLimits, image: Image) -> bool:
 
 def create(
     level: BucketLimits,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
@@ -170,13 +168,13 @@ def create(
     change.put = {**index_attributes(level), **put}
     if level.token_limits.watched:
         full = {name: limit.rule.capacity for name, limit in level.token_limits.items() if cost.get(name)}
-        change.drawn = {name: Drawn(capacity, 0, capacity, 0) for name, capacity in full.items()}
+        change.drawn = {name: (capacity, 0, capacity, None) for name, capacity in full.items()}
     return change
 
 
 def new_bucket(
     level: BucketLimits,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     changes: int = 1,
     serial: int = 0,
@@ -221,7 +219,7 @@ def new_bucket(
     return put, expires_ms if lifetime_ms else None
 
 
-def _further_attributes(limits: TokenLimits, cost: Mapping[str, int], now_ms: int) -> Image:
+def _further_attributes(limits: TokenLimits, cost: Amounts, now_ms: int) -> Image:
     """Return the attributes of a new bucket that only soft limits, thresholds and windows of first use have."""
     found: Image = {}
     for name, limit in limits.items():
@@ -250,16 +248,10 @@ def index_attributes(level: BucketLimits) -> dict[str, str]:
 
 
 def first_charge(
-    level: BucketLimits,
-    cost: Mapping[str, int],
-    now_ms: int,
-    changes: int,
-    serial: int,
-    requests: Sequence[SlotRequest] = (),
+    level: BucketLimits, cost: Amounts, now_ms: int, changes: int, serial: int, requests: Sequence[SlotRequest] = ()
 ) -> Change | Refusal:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
-    limits, slots = level.token_limits, level.slot_limits
-    missing = []
+    limits, slots, missing = level.token_limits, level.slot_limits, []
     for name, need in cost.items():
         if name in limits and need + limits[name].floor > limits[name].rule.capacity:
             missing.append(Shortfall(name, is_permanent=True))
@@ -272,7 +264,7 @@ def charge(
     level: BucketLimits,
     image: Image,
     frame: Frame,
-    cost: Mapping[str, int],
+    cost: Amounts,
     now_ms: int,
     contention: Contention = ALONE,
     changes: int = 1,
@@ -284,7 +276,7 @@ def charge(
     allowance does not have is taken from credits if ``spends_credits``. Slots are taken by `slots.note_taken`.
     """
     change, missing = Change({ANCHOR: frame.anchor_ms}), []
-    lots = frame.lots if spends_credits and not level.bypassed else _NO_LOTS
+    lots = frame.with_lots if spends_credits and not level.bypassed else ()
     for name, need in cost.items():
         if (limit := frame.by_name.get(name)) is None:
             continue
@@ -292,13 +284,13 @@ def charge(
         tokens, made = image[at.tokens], ((now_ms - anchor_ms) * amount + rest) // period
         if name in lots and min(ceiling, tokens + made) < need + floor:
             mine = held_lots(image, name, now_ms)
-            fits = draw_with_credits(change, at, tokens, mine, need, ceiling, made, floor, soft)
+            fits = draw_with_credits(change, at, (tokens, made, ceiling, None), mine, need, floor, soft)
         elif not (fits := name in contention.names and _draw_earlier(change, limit, tokens, need, now_ms, contention)):
-            fits = draw(change, at, tokens, need, ceiling, made, floor, soft)
+            fits = draw(change, at, (tokens, made, ceiling, None), need, floor, soft)
         if not fits:
-            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.lots))
+            missing.append(Shortfall(name, is_permanent=need + floor > ceiling and name not in frame.with_lots))
         elif need and level.token_limits.watched:
-            change.drawn[name] = Drawn(tokens, made, ceiling, made)
+            change.drawn[name] = tokens, made, ceiling, None
     if missing:
         return missing
     if change.add and now_ms > image[NEWEST]:
@@ -308,16 +300,22 @@ def charge(
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add, contention.seen_ms, contention.lost)
     lasts = not level.lifetime_ms or image.get(SHARDS, 1) != 1
-    if frame.lots or (TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI):
-        _renew_expiry(change, level, image, frame, now_ms)
+    if frame.with_lots or (TTL in image if lasts else now_ms + level.lifetime_ms > image.get(TTL, 0) * MILLI):
+        put_expiry_off(change, level, image, now_ms)
     return change
 
 
-def _renew_expiry(change: Change, level: BucketLimits, image: Image, frame: Frame, now_ms: int) -> None:
-    """Let a charge put the expiry off, or take it away from a bucket that does not expire."""
-    if not level.lifetime_ms or image.get(SHARDS, 1) != 1 or (frame.lots and not is_expiring(level, image)):
+def put_expiry_off(change: Change, level: BucketLimits, image: Image, now_ms: int, *, owes: bool = False) -> None:
+    """Let a change of a bucket put its expiry off, or take away the one of a bucket that does not expire.
+
+    If it ``owes``, it is kept until it is full: an earlier expiry would forgive debt.
+    """
+    after = (apply_write(image, write_of(change, level.key, image)) if owes else image) or image
+    if not is_expiring(level, after):
         change.expires_ms = NEVER if TTL in image else None
-    elif (expires_ms := now_ms + level.lifetime_ms) > image.get(TTL, 0) * MILLI:
+        return
+    expires_ms = max(now_ms + level.lifetime_ms, full_at(after) if owes else 0)
+    if ANCHOR in change.put or expires_ms > image.get(TTL, 0) * MILLI:
         change.expires_ms = expires_ms
 
 
@@ -334,24 +332,21 @@ def _draw_earlier(
         return False
     since = max(capacity - tokens - 1, earliest)
     below = min(tokens, capacity - since - 1)
-    return draw(change, limit.at, below, need, capacity, since, limit.floor, limit.soft)
+    return draw(change, limit.at, (below, since, capacity, None), need, limit.floor, limit.soft)
 
 
 def contended_limits(level: BucketLimits, image: Image, names: Collection[str], now_ms: int) -> frozenset[str]:
     """Return the limits that were not yet full a moment ago: others are writing them now."""
     found = set()
-    limits = level.token_limits_of(image)
-    for name in names:
-        limit = limits.get(name)
-        if limit is not None and limit.at.tokens in image:
-            rule = limit.rule
-            unclipped = image[limit.at.tokens] + rule.produced_between(image[ANCHOR], now_ms - LAG_MS)
-            if unclipped <= rule.capacity:
+    for name, limit in level.token_limits_of(image).items():
+        if name in names and limit.at.tokens in image:
+            made = limit.rule.produced_between(image[ANCHOR], now_ms - LAG_MS)
+            if image[limit.at.tokens] + made <= limit.rule.capacity:
                 found.add(name)
     return frozenset(found)
 
 
-def is_undisturbed(level: BucketLimits, before: Image | None, after: Image | None, cost: Mapping[str, int]) -> bool:
+def is_undisturbed(level: BucketLimits, before: Image | None, after: Image | None, cost: Amounts) -> bool:
     """Return whether nobody but us wrote between two images: the consumption differs by our cost alone."""
     if before is None or after is None:
         return False

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from ..core.borders import Scheduled, find_interval, find_scheduled
 from ..core.change import Change
 from ..core.errors import ValidationError
 from ..core.limit import Limit
-from ..core.production import FOR_EVER, MILLI, Rule
+from ..core.production import FOR_EVER, MILLI, Amounts, Rule
 from .algebra import NEVER, TTL, Image, Key, Write, apply_write
 from .bucket import all_tokens, full_at, latest_instant, required_expiry, stored_rule
-from .charging import write_of
-from .keys import bucket_indexes, parse_bucket_pk
-from .level import (
-    ANCHOR,
-    CONFIG_VERSION,
-    CREDITS,
-    MADE,
-    NEWEST,
-    SHARDS,
-    BucketLimits,
-    token_fields,
-    token_limits_for,
-)
+from .charging import create, write_of
+from .keys import parse_bucket_pk
+from .level import ANCHOR, CREDITS, MADE, SHARDS, BucketLimits, token_fields, token_limits_for
 from .lots import Lot, lot_attribute, lots_of
 from .migration import migrate, move_anchor
 from .pressure import moved_counters
@@ -35,16 +25,15 @@ MAX_LOT = 2**51
 """Most millitokens of one lot, so that it stays exact in stores that count in doubles."""
 
 
-def add_credit(
-    key: Key, image: Image | None, amounts: Mapping[str, int], expires_ms: int, now_ms: int, serial: int = 0
-) -> Write:
+def add_credit(key: Key, image: Image | None, amounts: Amounts, expires_ms: int, now_ms: int, serial: int = 0) -> Write:
     """Return the write that adds millitokens by limit to the lots of a bucket with this expiry (`FOR_EVER`: none).
 
     A bucket that does not exist is made without limits: the first charge fills in those in force. Raise
     `ValidationError` where a limit would have too many lots, or a lot too much in it.
     """
     if image is None:
-        change = _make(key, now_ms, serial)
+        whose = BucketLimits(key, *parse_bucket_pk(key.pk)[:3], (), token_limits_for(()))
+        change = create(whose, {}, now_ms, serial=serial)
     else:
         change = move_anchor(image, parse_bucket_pk(key.pk).shard_id, latest_instant(image, 0), now_ms)
     put, add = change.put, change.add
@@ -69,15 +58,6 @@ def add_credit(
     change.remove = [attr for attr in change.remove if attr != CREDITS and attr not in put]
     change.expires_ms = _expiry(image, write_of(change, key, image))
     return write_of(change, key, image)
-
-
-def _make(key: Key, now_ms: int, serial: int) -> Change:
-    """Return the change that makes a bucket without limits; ``serial`` tells it from others of this millisecond."""
-    whose, change = parse_bucket_pk(key.pk), Change(absent=True)
-    owner = {"entity_id": whose.entity_id, "resource": whose.resource, "cascade": False, SHARDS: 1}
-    times = {ANCHOR: now_ms, NEWEST: now_ms, MADE: now_ms * MILLI + serial, CONFIG_VERSION: 0}
-    change.put = {**bucket_indexes(whose), **owner, **times}
-    return change
 
 
 def _find_room(name: str, kept: Collection[Lot], image: Image) -> tuple[str, ...]:

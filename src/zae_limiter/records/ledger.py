@@ -7,10 +7,10 @@
     b_{limit}_ob    how much of what was overdrawn (ov) is there
     b_{limit}_pk    the most slots in flight in the open hour; only of concurrency limits (`records.slots`)
 
-Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
-write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
-all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
-(`book_seen`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+Charges and settlements raise ``tc`` and ``ev`` in the write that they make anyway, so usage costs nothing more. The
+first write of a later hour books the open one into the usage records in the same commit (`book`), guarded by everything
+that the entry is made of: nothing is counted twice or skipped. Reading usage books as well (`book_seen`), but leaves
+the hour open, with what others consume meanwhile.
 
 The peak of an hour may be booked any number of times: usage records keep the highest. The next hour begins with what is
 in flight at its start.
@@ -45,19 +45,19 @@ def hour_end(now_ms: int) -> int:
 
 
 def open_ledger(now_ms: int, changes: int) -> dict[str, int]:
-    """Return the ledger of a bucket that is made by so many changes."""
+    """Return the ledger of a bucket that is made by ``changes`` grants and settlements."""
     return {HOUR_END: hour_end(now_ms), CHANGES: changes, BOOKINGS: 0}
 
 
 def kept_ms(usage_days: int) -> int:
-    """Return for how long after its last write a bucket may hold usage that somebody asks for."""
+    """Return for how long after its last write a bucket is kept for the usage that it holds, in milliseconds."""
     return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
 
 
 def with_usage(level: BucketLimits, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
-    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race. Where a
+    A bucket without a ledger gets one when its anchor moves: writers that have seen it without lose the race. If a
     limit of tokens becomes one of slots, or the other way round, what is open is booked as what it was.
     """
     if not level.usage_days or image is None or (now_ms < image.get(HOUR_END, 0) and not _changes_kind(write)):
@@ -83,9 +83,8 @@ def is_open(image: Image) -> bool:
 def book(key: Key, image: Image, usage_days: int) -> BucketChange:
     """Return the change that books the open usage of a bucket; one without a ledger starts it, with nothing to book."""
     put = _count_booked(image)
-    unspent = _guard_unchanged(
-        image, *(attribute(name, field) for name in _counted_names(image) for field in ("tc", "ov"))
-    )
+    counters = [attribute(name, field) for name in _counted_names(image) for field in ("tc", "ov")]
+    unspent = _guard_unchanged(image, *counters)
     if HOUR_END not in image:
         guards = (*_guard_unchanged(image, ANCHOR), *unspent)
         return BucketChange(Write(key, guards, put | {CHANGES: 0, BOOKINGS: 0}), ())
@@ -120,9 +119,9 @@ def _counted_names(image: Image) -> dict[str, str]:
 def _count_booked(image: Image) -> dict[str, int]:
     """Return the counters of a bucket after booking everything in ``image``."""
     names = _counted_names(image)
-    booked = {attribute(name, "uc"): image[attribute(name, "tc")] for name in names}
-    overdrawn = {attribute(name, "ob"): image.get(attribute(name, "ov")) for name in names}
-    return booked | {attr: amount for attr, amount in overdrawn.items() if amount is not None}
+    pairs = [(attribute(name, "uc"), attribute(name, "tc")) for name in names]
+    pairs += [(attribute(name, "ob"), attribute(name, "ov")) for name in names]
+    return {booked: image[counted] for booked, counted in pairs if counted in image}
 
 
 def _guard_unchanged(image: Image, *attrs: str) -> Guards:
@@ -142,7 +141,7 @@ def _used(image: Image) -> dict[str, int]:
 def _peaks(image: Image) -> dict[str, int]:
     """Return by limit the most slots in flight in the open hour.
 
-    Where nobody has noted it yet, that is what is in flight since the last one was taken, or since the hour began.
+    If it was not noted yet, it is what is in flight since the last one was taken, or since the hour began.
     """
     if SLOTS not in image:
         return {}

@@ -12,7 +12,7 @@ from ..core.borders import Scheduled
 from ..core.calendar import Calendar
 from ..core.limit import Limit
 from ..core.names import FIRST_USE
-from ..core.production import Rule
+from ..core.production import Amounts, Rule
 from ..core.slots import SlotLimit
 from ..core.tokens import SOFT, TokenFields, TokenLimit
 from . import keys
@@ -114,7 +114,7 @@ class BucketLimits(NamedTuple):
         """Return whether no border of a schedule lies between an instant and the limits of the level."""
         return self.in_force[0] <= instant_ms < self.in_force[1]
 
-    def charges(self, cost: Mapping[str, int]) -> bool:
+    def charges(self, cost: Amounts) -> bool:
         """Return whether something of a cost is taken here."""
         return any(cost.get(name) for name in (*self.token_limits, *self.slot_limits))
 

@@ -53,32 +53,18 @@ def lots_of(image: Image) -> tuple[Lot, ...]:
     return _parse_lots(tuple(image)) if CREDITS in image else ()
 
 
-def has_expired_lots(image: Image, now_ms: int) -> bool:
-    """Return whether one of the lots has expired: then the bucket is moved to an anchor without it."""
-    return any(lot.expires_ms <= now_ms for lot in lots_of(image))
-
-
-def group_lots(image: Image) -> dict[str, tuple[Lot, ...]]:
-    """Return the lots of a bucket by limit."""
-    groups: dict[str, tuple[Lot, ...]] = {}
-    for lot in lots_of(image):
-        groups[lot.limit_name] = (*groups.get(lot.limit_name, ()), lot)
-    return groups
-
-
 def held_lots(image: Image, limit_name: str, now_ms: int) -> list[tuple[str, int]]:
     """Return the attributes of the live lots of a limit and what they hold, in the order in which they are spent."""
-    return [
-        (lot.attr, image[lot.attr])
-        for lot in lots_of(image)
-        if lot.limit_name == limit_name and lot.expires_ms > now_ms
-    ]
+    lots = [lot for lot in lots_of(image) if lot.limit_name == limit_name and lot.expires_ms > now_ms]
+    return [(lot.attr, image[lot.attr]) for lot in lots]
 
 
 def credits_by_limit(image: Image) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return by limit when its lots expire and what they hold, as `Tokens` have them."""
-    groups = group_lots(image).items()
-    return {name: tuple([(lot.expires_ms, image[lot.attr]) for lot in lots]) for name, lots in groups}
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for lot in lots_of(image):
+        found[lot.limit_name] = (*found.get(lot.limit_name, ()), (lot.expires_ms, image[lot.attr]))
+    return found
 
 
 def credits_of(image: Image, limit_name: str) -> tuple[tuple[int, int], ...]:
@@ -93,10 +79,5 @@ def last_expiry(image: Image) -> int:
 
 def spent_lots(add: Mapping[str, int]) -> SpentLots:
     """Return what the additions of a write take from lots, in their order."""
-    return tuple(
-        [
-            (parse_lot(attr).limit_name, attr, -amount)
-            for attr, amount in add.items()
-            if attr.startswith(LOT_PREFIX) and amount < 0
-        ]
-    )
+    spent = [(attr, -amount) for attr, amount in add.items() if attr.startswith(LOT_PREFIX) and amount < 0]
+    return tuple([(parse_lot(attr).limit_name, attr, amount) for attr, amount in spent])

@@ -5,16 +5,14 @@ The anchor strictly grows, so that a client that still holds the old one loses t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..core.change import Change, Drawn, Shortfall
 from ..core.credits import HeldLots, draw_with_credits
-from ..core.production import FAR, MILLI
+from ..core.production import FAR, MILLI, Amounts
 from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
-from .algebra import NEVER, TTL, Image, Key, Write, apply_write, drop_none
-from .bucket import all_tokens, carry_over, full_at, latest_instant
-from .charging import REACH, Refusal, is_expiring, write_of
+from .algebra import Image, Key, Write, drop_none
+from .bucket import all_tokens, carry_over, latest_instant
+from .charging import REACH, Refusal, put_expiry_off, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
@@ -23,12 +21,7 @@ from .slots import drop_expired_slots, drop_other_kind, shapes_for, shorten_slot
 
 
 def migrate(
-    level: BucketLimits,
-    image: Image,
-    cost: Mapping[str, int],
-    now_ms: int,
-    changes: int = 1,
-    spends_credits: bool = True,
+    level: BucketLimits, image: Image, cost: Amounts, now_ms: int, changes: int = 1, spends_credits: bool = True
 ) -> Change | Refusal:
     """Return the change that moves the bucket to the limits in force and takes tokens, or what it lacks.
 
@@ -43,12 +36,12 @@ def migrate(
     _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
         old, calendar, current = stored.get(name), limit.rule.calendar, limit
-        held = first_level(image, limit.at.tokens, limit.rule, now_ms) if old is None else old.tokens
+        held = first_level(image, limit.at, limit.rule, now_ms) if old is None else old.tokens
         carried = (0, held) if old is None else carry_over(level, image, name, old.rule, limit.rule, now_ms)
         if calendar is not None and name in cost and calendar.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
-        drawn = Drawn(held, *carried, current.rule.produced_between(put[ANCHOR], now_ms))
+        drawn = held, *carried, current.rule.produced_between(put[ANCHOR], now_ms)
         if not _migrate_limit(change, image, name, current, drawn, cost.get(name), lots):
             missing.append(Shortfall(name, cost[name] + limit.floor > limit.rule.capacity and not lots))
     if missing:
@@ -62,8 +55,7 @@ def migrate(
     gone = [] if level.parent_id is not None else ["parent_id"]
     gone += [attr for limit in level.token_limits.values() for attr in limit.unused if attr in image]
     change.remove = [*gone, *drop_expired(image, change, now_ms), *change.remove]
-    change.expires_ms = now_ms + level.lifetime_ms
-    keep_in_debt(level, image, change)
+    put_expiry_off(change, level, image, now_ms, owes=True)
     return change
 
 
@@ -92,14 +84,13 @@ def _migrate_limit(
 
     Return whether it fits. No other client can take from a limit that the bucket does not have yet.
     """
-    at, (tokens, since, ceiling, after) = limit.at, drawn
+    at = limit.at
     change.put.update(limit.stated)
     if limit.announces and at.announced not in image:
         change.put[at.announced] = 0
     if need:
         change.drawn[name] = drawn
-    terms = ceiling, since, limit.floor, limit.soft, since - after
-    fits = draw_with_credits(change, at, tokens, lots, need, *terms)
+    fits = draw_with_credits(change, at, drawn, lots, need, limit.floor, limit.soft)
     if at.tokens not in image:
         change.bounds.pop(at.tokens, None)
         # Lots only have to hold what was counted on: more does no harm, as nothing else was there.
@@ -122,9 +113,8 @@ def move_anchor(image: Image, shard: int, at_ms: int, now_ms: int) -> Change:
     anchor = change.put[ANCHOR]
     change.add = pressure.moved_counters(image, anchor)
     for name, held in all_tokens(image, shard).items():
-        since = held.since(at_ms)
-        shift = since - held.rule.produced_between(anchor, at_ms)
-        draw(change, token_fields(name), held.tokens, None, held.rule.capacity, since, shift=shift)
+        numbers = held.tokens, held.since(at_ms), held.rule.capacity, held.rule.produced_between(anchor, at_ms)
+        draw(change, token_fields(name), numbers, None)
     change.remove = [*drop_expired(image, change, latest_instant(image, now_ms))]
     return change
 
@@ -157,16 +147,6 @@ def drop_expired(image: Image, change: Change, now_ms: int) -> tuple[str, ...]:
         return (*expired, CREDITS)
     change.put[CREDITS] = len(lots) - len(expired)
     return expired
-
-
-def keep_in_debt(level: BucketLimits, image: Image, change: Change) -> None:
-    """Let a change put the expiry off until the bucket is full: an earlier one would forgive debt."""
-    after = apply_write(image, write_of(change, level.key, image))
-    assert after is not None  # it does not delete
-    if is_expiring(level, after):
-        change.expires_ms = max(change.expires_ms or 0, full_at(after))
-    else:
-        change.expires_ms = NEVER if TTL in image else None
 
 
 def is_far_from_anchor(image: Image, shard: int, now_ms: int) -> bool:

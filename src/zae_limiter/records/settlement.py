@@ -6,21 +6,20 @@ a level above the capacity is cut, as always. Debt lowers the level by exactly w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core.advance import UnusedAdvance, value_unused
-from ..core.change import MISSING_OR_AT_MOST, Change, Drawn
+from ..core.change import MISSING_OR_AT_MOST, Change
 from ..core.credits import SpentLots, sum_up
-from ..core.production import MILLI, Rule
+from ..core.production import Amounts, Rule
 from ..core.tokens import owe
 from . import pressure
-from .algebra import NEVER, TTL, Image
-from .bucket import latest_instant, stored_rule, whole_rule
-from .charging import Frame, create, is_expiring
+from .algebra import Image
+from .bucket import latest_instant, stored_rule, stored_tokens, whole_rule
+from .charging import Frame, create, put_expiry_off
 from .level import ANCHOR, CHANGES, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, attribute, token_fields
 from .lots import parse_lot
-from .migration import keep_in_debt
 from .parked import settle_parked
 
 _NOTHING: dict[str, int] = {}
@@ -34,7 +33,7 @@ class Charge(NamedTuple):
 
     instant_ms: int
     made: int
-    overdrawn: Mapping[str, int] = _NOTHING
+    overdrawn: Amounts = _NOTHING
 
     @classmethod
     def of(
@@ -42,18 +41,21 @@ class Charge(NamedTuple):
         level: BucketLimits,
         image: Image,
         now_ms: int,
-        on_top: Mapping[str, int] = _NOTHING,
-        cost: Mapping[str, int] = _NOTHING,
-        settled: Mapping[str, int] = _NOTHING,
+        on_top: Amounts = _NOTHING,
+        cost: Amounts = _NOTHING,
+        settled: Amounts = _NOTHING,
     ) -> Charge:
         """Return the charge that left a bucket as ``image``, before others took ``on_top``.
 
         It took ``cost``, of which ``settled`` came later. A level below zero shows how far it overdrew a soft limit; a
         give-back reduces that first.
         """
-        overdrawn = (
-            _find_overdrawn(level, image, now_ms, on_top, cost, settled) if level.token_limits.soft else _NOTHING
-        )
+        overdrawn = {}
+        for name, limit in level.token_limits.items() if level.token_limits.soft else ():
+            held = stored_tokens(image, name, level.shard) if limit.soft else None
+            if held is not None:
+                left = held.rule.level(held.tokens + on_top.get(name, 0), held.anchor_ms, now_ms)
+                overdrawn[name] = _count_beyond(left, cost.get(name, 0), min(0, settled.get(name, 0)))
         # A client whose clock is behind charges as of the bucket's newest instant, and in the window of that.
         return cls(latest_instant(image, now_ms), image.get(MADE, 0), overdrawn)
 
@@ -63,35 +65,93 @@ class Charge(NamedTuple):
         more = {name: amount - less[name] for name, amount in self.overdrawn.items()}
         return self._replace(overdrawn=more), self._replace(overdrawn=less)
 
-    def returned_overdraft(self, delta: Mapping[str, int]) -> dict[str, int]:
+    def returned_overdraft(self, delta: Amounts) -> dict[str, int]:
         """Return by the attribute that counts it what a correction takes off what was overdrawn, below zero."""
         off = {name: max(delta.get(name, 0), -amount) for name, amount in self.overdrawn.items()}
         return {token_fields(name).overdrawn: amount for name, amount in off.items() if amount < 0}
 
 
-def _find_overdrawn(
-    level: BucketLimits,
-    image: Image,
-    now_ms: int,
-    on_top: Mapping[str, int],
-    cost: Mapping[str, int],
-    settled: Mapping[str, int],
-) -> dict[str, int]:
-    """Return by soft limit how far a charge went beyond it, with the arguments of `Charge.of`."""
-    found = {}
-    for name, entry in level.token_limits.items():
-        rule = stored_rule(image, name, level.shard) if entry.soft else None
-        if rule is not None:
-            held = rule.level(image[entry.at.tokens] + on_top.get(name, 0), image[ANCHOR], now_ms)
-            taken, back = cost.get(name, 0), min(0, settled.get(name, 0))
-            found[name] = max(0, min(taken - back, -held) + back)
-    return found
+def _count_beyond(left: int, taken: int, back: int) -> int:
+    """Return how much of ``taken`` a limit that has ``left`` did not hold, after ``back`` (below zero) came back."""
+    return max(0, min(taken - back, -left) + back)
+
+
+class Settlement(NamedTuple):
+    """A settlement in a bucket as of ``instant_ms``, and the change that it becomes."""
+
+    change: Change
+    level: BucketLimits
+    image: Image
+    charge: Charge
+    is_same_bucket: bool
+    instant_ms: int
+
+    def owe(self, name: str, rule: Rule, amount: int) -> None:
+        """Lower the level of a limit by ``amount``, below zero if need be.
+
+        It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
+        """
+        change, level, image, *_, instant_ms = self
+        if instant_ms > image.get(NEWEST, instant_ms):
+            change.put[NEWEST] = instant_ms
+        at, limit = token_fields(name), level.token_limits_of(image).get(name)
+        drawn = image[at.tokens], rule.produced_between(image[ANCHOR], instant_ms), rule.capacity, None
+        owe(change, at, drawn, amount, limit is not None and limit.soft)
+        if limit is not None and limit.alert_levels is not None and limit.rule == rule:
+            change.drawn[name] = drawn
+
+    def give_back(self, name: str, rule: Rule, amount: int, unused: Sequence[UnusedAdvance]) -> None:
+        """Add ``amount`` to the tokens of a limit as far as those of the charge still count.
+
+        A part of them may have been prefetched and never granted.
+        """
+        if rule.calendar is not None and not self._is_same_window(name):
+            return
+        at, mine = token_fields(name), [each for each in unused if each.limit_name == name]
+        if mine:
+            returned = self.image.get(at.returned, 0)
+            worth, most_returned = value_unused(mine, returned, rule, self.image[ANCHOR], self.instant_ms)
+            amount = max(0, amount + worth - sum(each.amount for each in mine))
+            if worth:
+                self.change.add[at.returned] = worth
+                self.change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
+        if amount:
+            self.change.add[at.tokens] = amount
+
+    def _is_same_window(self, name: str) -> bool:
+        """Return whether the tokens of the charge still count, and add the guard that keeps it so.
+
+        The tokens of a quota without rollover count only in the window in which they were taken.
+        """
+        whole = whole_rule(self.image, name)
+        if whole is None or whole.calendar is None or whole.capacity > whole.amount:
+            return True
+        number = whole.calendar.index(self.instant_ms)
+        if self.charge.instant_ms < whole.calendar.start(number):
+            return False
+        if NEWEST in self.image:
+            self.change.bound(NEWEST, high=whole.calendar.start(number + 1) - 1)
+        return True
+
+    def count_unknown(self, name: str, amount: int) -> None:
+        """Count the consumption of a limit that the bucket does not have.
+
+        If it is a concurrency limit now, settle the tokens that it will have when it counts tokens again.
+        """
+        change, image, parked = self.change, self.image, token_fields(name).parked
+        if attribute(name, "tl") not in image:
+            limit = self.level.token_limits[name]
+            change.put |= {limit.at.tokens: limit.rule.capacity, **limit.stated}
+            change.add[limit.at.consumed] = amount
+        elif parked in image and (amount > 0 or self.is_same_bucket):
+            change.equals[parked] = image[parked]
+            change.put[parked] = settle_parked(image[parked], amount, self.instant_ms)
 
 
 def settle(
     level: BucketLimits,
     image: Image,
-    delta: Mapping[str, int],
+    delta: Amounts,
     charge: Charge,
     now_ms: int,
     changes: int = 1,
@@ -109,9 +169,9 @@ def settle(
     `slots.note_freed`.
     """
     change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
-    instant_ms = max(latest_instant(image, now_ms), charge.instant_ms)
-    is_same_bucket, credit = image.get(MADE, 0) == charge.made, sum_up(lots) if lots else _NOTHING
-    for _, attr, amount in lots if is_same_bucket else ():
+    instant_ms, credit = max(latest_instant(image, now_ms), charge.instant_ms), sum_up(lots) if lots else _NOTHING
+    here = Settlement(change, level, image, charge, image.get(MADE, 0) == charge.made, instant_ms)
+    for _, attr, amount in lots if here.is_same_bucket else ():
         if attr in image and parse_lot(attr).expires_ms > instant_ms:
             change.add[attr] = amount
     if charge.overdrawn:
@@ -121,123 +181,25 @@ def settle(
         frame = None if frames is None else frames.by_name.get(name)
         rule = stored_rule(image, name, level.shard) if frame is None else frame.rule
         if rule is None:
-            _count_unknown(change, level, image, name, amount, instant_ms, is_same_bucket)
+            here.count_unknown(name, amount)
             continue
         change.add[token_fields(name).consumed] = amount
         back = -amount - credit.get(name, 0)
         if amount > 0:
             owes = True
-            _owe(change, level, image, name, rule, amount, instant_ms)
-        elif back > 0 and is_same_bucket:
-            _give_back(change, image, name, rule, back, charge, unused, instant_ms)
+            here.owe(name, rule, amount)
+        elif back > 0 and here.is_same_bucket:
+            here.give_back(name, rule, back, unused)
     if level.usage_days and HOUR_END in image and change.add:
         change.add[CHANGES] = changes
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add)
-    _set_expiry(change, level, image, now_ms, owes=owes)
+    put_expiry_off(change, level, image, now_ms, owes=owes)
     return change
 
 
-def _give_back(
-    change: Change,
-    image: Image,
-    name: str,
-    rule: Rule,
-    amount: int,
-    charge: Charge,
-    unused: Sequence[UnusedAdvance],
-    instant_ms: int,
-) -> None:
-    """Add ``amount`` to the tokens of a limit, if those of the charge still count."""
-    if rule.calendar is not None and not _is_same_window(change, image, name, charge, instant_ms):
-        return
-    back = _value(change, image, name, rule, amount, unused, instant_ms) if unused else amount
-    if back:
-        change.add[token_fields(name).tokens] = back
-
-
-def _count_unknown(
-    change: Change, level: BucketLimits, image: Image, name: str, amount: int, instant_ms: int, is_same_bucket: bool
-) -> None:
-    """Count the consumption of a limit that the bucket does not have.
-
-    If it is a concurrency limit now, settle the tokens that it will have when it counts tokens again.
-    """
-    if attribute(name, "tl") not in image:
-        limit = level.token_limits[name]
-        change.put |= {limit.at.tokens: limit.rule.capacity, **limit.stated}
-        change.add[limit.at.consumed] = amount
-        return
-    parked = token_fields(name).parked
-    if parked in image and (amount > 0 or is_same_bucket):
-        change.equals[parked] = image[parked]
-        change.put[parked] = settle_parked(image[parked], amount, instant_ms)
-
-
-def _owe(
-    change: Change, level: BucketLimits, image: Image, name: str, rule: Rule, amount: int, instant_ms: int
-) -> None:
-    """Lower the level of a limit by ``amount``, below zero if need be.
-
-    It counts as a charge: limits that have changed since the bucket was last charged apply from now on.
-    """
-    if instant_ms > image.get(NEWEST, instant_ms):
-        change.put[NEWEST] = instant_ms
-    at, since = token_fields(name), rule.produced_between(image[ANCHOR], instant_ms)
-    limit = level.token_limits_of(image).get(name)
-    owe(change, at, image[at.tokens], amount, rule.capacity, since, limit is not None and limit.soft)
-    if limit is not None and limit.alert_levels is not None and limit.rule == rule:
-        change.drawn[name] = Drawn(image[at.tokens], since, rule.capacity, since)
-
-
-def _value(
-    change: Change, image: Image, name: str, rule: Rule, back: int, unused: Sequence[UnusedAdvance], instant_ms: int
-) -> int:
-    """Return what a give-back is worth of which a part was prefetched and never granted."""
-    mine = [each for each in unused if each.limit_name == name]
-    if not mine:
-        return back
-    at = token_fields(name)
-    worth, most_returned = value_unused(mine, image.get(at.returned, 0), rule, image[ANCHOR], instant_ms)
-    if worth:
-        change.add[at.returned] = worth
-        change.guards.append((at.returned, MISSING_OR_AT_MOST, most_returned))
-    return max(0, back + worth - sum(each.amount for each in mine))
-
-
-def _is_same_window(change: Change, image: Image, name: str, charge: Charge, instant_ms: int) -> bool:
-    """Return whether the tokens of a charge still count, and add the guard that keeps it so.
-
-    The tokens of a quota without rollover count only in the window in which they were taken.
-    """
-    whole = whole_rule(image, name)
-    if whole is None or whole.calendar is None or whole.capacity > whole.amount:
-        return True
-    number = whole.calendar.index(instant_ms)
-    if charge.instant_ms < whole.calendar.start(number):
-        return False
-    if NEWEST in image:
-        change.bound(NEWEST, high=whole.calendar.start(number + 1) - 1)
-    return True
-
-
-def _set_expiry(change: Change, level: BucketLimits, image: Image, now_ms: int, *, owes: bool) -> None:
-    """Let a settlement put the expiry off, not before the bucket has repaid what it owes."""
-    if not level.lifetime_ms and not owes:
-        change.expires_ms = NEVER if TTL in image else None
-        return
-    change.expires_ms = now_ms + level.lifetime_ms
-    if owes:
-        keep_in_debt(level, image, change)
-    elif not is_expiring(level, image):
-        change.expires_ms = NEVER if TTL in image else None
-        return
-    if change.expires_ms and change.expires_ms <= image.get(TTL, 0) * MILLI:
-        change.expires_ms = None  # it stays as it is
-
-
 def remake(
-    level: BucketLimits, charged: BucketLimits, delta: Mapping[str, int], charge: Charge, now_ms: int, serial: int
+    level: BucketLimits, charged: BucketLimits, delta: Amounts, charge: Charge, now_ms: int, serial: int
 ) -> Change:
     """Return the change that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 

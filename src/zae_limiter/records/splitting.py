@@ -8,10 +8,8 @@ Shards are split one by one: at any moment the shards that exist make up the who
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..core.change import Change
-from ..core.production import MILLI
+from ..core.production import MILLI, Amounts
 from ..core.tokens import split_balance
 from . import pressure
 from .algebra import NEVER, TTL, Image, Write
@@ -29,7 +27,7 @@ _REQUESTS = 4
 """How many requests a shard must be able to hold, lest they are served from several shards each."""
 
 
-def is_worthwhile(level: BucketLimits, image: Image, cost: Mapping[str, int]) -> bool:
+def is_worthwhile(level: BucketLimits, image: Image, cost: Amounts) -> bool:
     """Return whether splitting spreads the writes: not if a shard could hold only few requests like this one."""
     count, capacities = 2 * image[SHARDS], level.capacities().items()
     return count <= MAX_SHARDS and all(_REQUESTS * cost.get(name, 0) * count <= most for name, most in capacities)

@@ -9,8 +9,8 @@
     total_events    how many changes of consumption: grants and settlements
     @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
 
-The mark of a shard is written together with what it marks, so a change that is delivered again is never counted again.
-Whoever books a peak together with what was consumed need not know what is there: it names the number that was reached.
+The mark of a shard is written together with what it marks, so a change that is delivered again is not counted again.
+A peak names the number that was reached, so it is booked without knowing what is there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WINDOWS = USAGE_WINDOWS
 USAGE_RETENTION_DAYS = 90
-"""For how long usage is kept where nobody says otherwise, counted from the end of its window."""
+"""Default time for which usage is kept, from the end of its window."""
 EVENTS = "total_events"
 
 _MARK = "@"
@@ -78,12 +78,12 @@ def held(limit_name: str) -> str:
 
 
 def reached(limit_name: str, in_flight: int) -> str:
-    """Return the attribute that says that so many slots of a concurrency limit were in flight at once."""
+    """Return the attribute that says that ``in_flight`` slots of a concurrency limit were in flight at once."""
     return f"{_PEAK}{limit_name}:{in_flight}"
 
 
 def shard_peak(limit_name: str, shard: int, shards: int) -> str:
-    """Return the attribute of the most slots of a limit that were in flight at once in one shard of so many."""
+    """Return the attribute of the most slots of a limit that were in flight at once in one shard of ``shards``."""
     return f"{_PEAK}{limit_name}{_MARK}{shards}.{shard}"
 
 
@@ -131,11 +131,7 @@ def accrue(
     ``more`` is set with it: the marks of what is counted, and the peaks that were reached.
     """
     put: dict[str, Any] = {
-        "entity_id": whose.entity_id,
-        "resource": whose.resource,
-        "window": window.type,
-        "window_start": window.start,
-        "window_end": window.end,
+        **dict(zip(_TEXTS, (whose.entity_id, whose.resource, *window), strict=True)),
         "GSI2PK": keys.gsi2_pk_resource(whose.namespace_id, whose.resource),
         "GSI2SK": keys.gsi2_sk_usage(window.type, window.start, whose.entity_id),
         "GSI4PK": whose.namespace_id,
@@ -150,6 +146,16 @@ def counters_milli(image: Image) -> dict[str, int]:
     """Return the consumed millitokens by limit, sorted by name."""
     counted = (attr for attr in image if attr not in OWN and attr[0] != _MARK and ":" not in attr)
     return dict(sorted((attr.removeprefix("_"), image[attr]) for attr in counted))
+
+
+def is_present(image: Image) -> bool:
+    """Return whether a record has the present layout: an older one has another unit."""
+    return "window_end" in image
+
+
+def window_in(image: Image) -> tuple[str, str]:
+    """Return the kind and the start of the window of a record, which was inspected."""
+    return image["window"], image["window_start"]
 
 
 def overdrawn_milli(image: Image) -> dict[str, int]:
@@ -169,7 +175,7 @@ class HeldSlots(NamedTuple):
         return HeldSlots(self.held_ms + other.held_ms, max(self.peak, other.peak), self.seconds + other.seconds)
 
     def describe(self) -> InFlight:
-        """Return what users are told; a renewal may count time of the window before, but no average is above a peak."""
+        """Return the report; a renewal may count time of the window before, but no average is above a peak."""
         from ..core.usage import InFlight
 
         average = self.held_ms / (MILLI * self.seconds)
@@ -179,8 +185,7 @@ class HeldSlots(NamedTuple):
 def held_slots(image: Image) -> dict[str, HeldSlots]:
     """Return the slots that were held by limit, sorted by name."""
     start, end = (datetime.fromisoformat(image[attr]) for attr in ("window_start", "window_end"))
-    seconds = int((end - start).total_seconds())
-    peaks = _peaks(image)
+    seconds, peaks = int((end - start).total_seconds()), _peaks(image)
     names = {attr.removeprefix(_HELD) for attr in image if attr.startswith(_HELD)} | peaks.keys()
     return {name: HeldSlots(image.get(held(name), 0), peaks.get(name, 0), seconds) for name in sorted(names)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..core.alerts import PARTS, Alert, Crossing, cross_quota, cross_rate
 from ..core.change import Change, Drawn
-from ..core.limit import Limit
 from ..core.tokens import TokenLimit
 from .algebra import Image
 from .level import ANCHOR, NEWEST, BucketLimits
@@ -21,17 +20,22 @@ def watch(level: BucketLimits, image: Image | None, change: Change, now_ms: int)
     now_ms = change.put.get(NEWEST, now_ms) if ANCHOR in change.put else now_ms
     for limit in level.limits:
         drawn = change.drawn.get(limit.name)
-        mine = None if drawn is None else limits[limit.name]
-        if drawn is None or mine is None or mine.alert_levels is None:
+        if drawn is None or (levels := limits[limit.name].alert_levels) is None:
             continue
+        mine = limits[limit.name]
         if mine.at.window in change.put:  # its window begins with this change
             mine = mine.begin(change.put[mine.at.window])
-        crossing, left = _cross(change, mine, drawn, 0 if image is None else image.get(mine.at.announced, 0), now_ms)
+        at, capacity, calendar = mine.at, mine.rule.capacity, mine.rule.calendar
+        crossing, left = _cross(change, mine, drawn, 0 if image is None else image.get(at.announced, 0), now_ms)
         if crossing.state is not None:
-            if image is not None and mine.at.announced in image:
-                change.equals[mine.at.announced] = image[mine.at.announced]
-            change.put[mine.at.announced] = crossing.state
-        alerts += _describe(level, limit, mine, crossing, left, now_ms)
+            if image is not None and at.announced in image:
+                change.equals[at.announced] = image[at.announced]
+            change.put[at.announced] = crossing.state
+        used = (capacity - left) * limit.capacity // capacity
+        stated = limit if calendar is None else limit.begin_window(calendar.phase_ms)
+        thresholds = [levels.thresholds[place] / PARTS for place in crossing.crossed]
+        whose = level.entity_id, level.resource, limit.name
+        alerts += [Alert(*whose, threshold, used, stated, now_ms) for threshold in thresholds]
     return tuple(alerts)
 
 
@@ -54,6 +58,7 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
     """
     assert limit.alert_levels is not None  # it is watched
     attr, (tokens, since, ceiling, since_after), calendar = limit.at.tokens, drawn, limit.rule.calendar
+    since_after = since if since_after is None else since_after
     if attr in change.put:
         after: int = change.put[attr] + since_after
     else:
@@ -68,15 +73,3 @@ def _cross(change: Change, limit: TokenLimit, drawn: Drawn, state: int, now_ms: 
         change.bound(attr, crossing.before[0] - since, crossing.before[1] - since)
         change.bound(attr, crossing.after[0] - moved, crossing.after[1] - moved)
     return crossing, after
-
-
-def _describe(
-    level: BucketLimits, limit: Limit, mine: TokenLimit, crossing: Crossing, after: int, now_ms: int
-) -> list[Alert]:
-    assert mine.alert_levels is not None  # it is watched
-    used = (mine.rule.capacity - after) * limit.capacity // mine.rule.capacity
-    whose = (level.entity_id, level.resource, limit.name)
-    if mine.rule.calendar is not None:
-        limit = limit.begin_window(mine.rule.calendar.phase_ms)
-    thresholds = [mine.alert_levels.thresholds[place] / PARTS for place in crossing.crossed]
-    return [Alert(*whose, threshold, used, limit, now_ms) for threshold in thresholds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import ValidationError
@@ -112,21 +113,16 @@ class RepositoryOptions(OldBuilder):
 
             return find_method(self, name)
 
-    def _chosen_options(self) -> StackOptions | None:
-        if not self._settings:
-            return self._stack_options
-        from dataclasses import replace
-
-        from ..aws.stack_options import StackOptions
-
-        return replace(self._stack_options or StackOptions(), **self._settings)
-
     def _with(self, **option: Any) -> Self:
         self._options |= option
         return self
 
     async def _open(self, kind: Callable[..., R]) -> R:
-        options = self._chosen_options()
+        options = self._stack_options
+        if self._settings:
+            from ..aws.stack_options import StackOptions
+
+            options = replace(options or StackOptions(), **self._settings)
         elsewhere = self._url if self._url is not None else self._options.get("name")
         chosen = self._options | {"namespace": find_namespace(self._options.get("namespace"))}
         if elsewhere is None:

@@ -26,6 +26,7 @@ from ..runtime.retries import tries
 from ..runtime.serials import serials
 from .backend import MAX_COMMIT, Backend
 from .buckets import TRIES, BucketOperations, try_often
+from .history import parse_moment
 from .resolving import read_policy
 
 if TYPE_CHECKING:
@@ -369,14 +370,7 @@ def _check_moment(moment: object) -> int:
     """
     if moment is None:
         return FOR_EVER
-    try:
-        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, datetime) or parsed.tzinfo is None:
-        reason = "must be a datetime with a time zone or a text such as 2026-12-31T00:00:00Z"
-        raise ValidationError("expires_at", moment, reason)
-    instant_ms = round(parsed.timestamp() * 1000)
+    instant_ms = round(parse_moment("expires_at", moment).timestamp() * 1000)
     if instant_ms > MAX_INSTANT_MS:
         raise ValidationError("expires_at", moment, "must be in the year 9999 UTC at the latest; use None for never")
     return max(0, instant_ms)  # one before 1970 is as late as that

@@ -97,13 +97,10 @@ class ManifestOperations(EntityOperations, PolicyOperations):
             for key in found
             if key.sk != keys.META
         }
-        resources = await self._find_resources(ns)
-        return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
-
-    async def _find_resources(self, ns: str) -> set[Subject]:
         prefix = keys.pk_resource(ns, "")
         rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), (await self._deadline()).for_each_step())
-        return {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
+        resources = {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
+        return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
 
     async def _find_limits(self) -> set[Subject]:
         found = {Subject(None, resource) for resource in await self.list_resources_with_defaults()}
@@ -143,8 +140,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         wanted = set(manifest.entities) | stated
         while wanted:
             read = await self._read_entities(sorted(wanted))
-            seen |= wanted
-            found |= read
+            seen, found = seen | wanted, found | read
             wanted = {each.parent_id for each in read.values() if each.parent_id is not None} - seen
         return found
 

@@ -173,6 +173,13 @@ def entity_level(entity_id: str, resource: str | None) -> dict[str, str]:
     return {"entity_id": names.entity_id(entity_id), "resource": chosen}
 
 
+def list_configs(ns: str, entity_id: str, resource: str) -> list[Key]:
+    """Return the keys of the config records that may decide for an entity on a resource, the most specific first."""
+    own = [keys.entity_config(ns, entity_id, each) for each in dict.fromkeys((resource, DEFAULT_RESOURCE))]
+    shared = [] if resource == DEFAULT_RESOURCE else [keys.resource_config(ns, resource)]
+    return [*own, *shared, keys.system_config(ns)]
+
+
 def locate(ns: str, level: Mapping[str, str]) -> tuple[Key, str, Key | None, dict[str, str]]:
     """Return where the limits of a level are: of an entity and a resource, of a resource, or (empty) of the system.
 
@@ -206,8 +213,7 @@ async def stamp_buckets(backend: Backend, ns: str, entity_id: str, resource: str
 
 async def _read_version(backend: Backend, ns: str, entity_id: str, resource: str, deadline: Deadline) -> int:
     """Return the version of the config of an entity on a resource, as it is stored now."""
-    above = [keys.resource_config(ns, resource), keys.system_config(ns)]
-    configs = [*(keys.entity_config(ns, entity_id, name) for name in (resource, DEFAULT_RESOURCE)), *above]
+    configs = list_configs(ns, entity_id, resource)
     meta, *images = await backend.read([keys.meta(ns, entity_id), *configs], deadline)
     version: int = (meta or {}).get("version", 0)
     return version + sum(config.decode(key, image).version for key, image in zip(configs, images, strict=True))

@@ -12,8 +12,8 @@ from ..forks import protect
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-MAX_CACHED_KEYS = 10_000
-"""How many keys a client remembers, if nothing else is said: 20 to 50 MB at most, depending on the store."""
+MAX_CACHED_KEYS = 131_072
+"""Default number of keys a client remembers: 100,000 live keys and their parents."""
 
 
 class BoundedMap(Generic[K, V]):

@@ -15,8 +15,7 @@ from .._version import __version__
 from ..limiter.limiter import RateLimiter
 from ..repository.repository import Repository
 from ..sync import SyncRateLimiter, SyncRepository
-from .held import Held
-from .tally import Tally
+from .tally import Held, Tally
 
 _SECONDS = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,

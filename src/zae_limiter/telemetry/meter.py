@@ -78,13 +78,11 @@ class Meter(Observer):
     def __init__(
         self, limiter: RateLimiter | SyncRateLimiter, instruments: Instruments, labels: frozenset[str]
     ) -> None:
-        self._to = instruments
+        self._to, self._labels, self._limiter = instruments, labels, ref(limiter)
         repository = limiter.repository
         backend = ("backend", repository.capabilities.name)
         where = (backend, ("namespace", repository.namespace_name))
         self._where = {f"zae_limiter.{name}": value for name, value in where}
-        self._labels = labels
-        self._limiter = ref(limiter)
         attributes = (*self._where.items(),)
         instruments.held.join(limiter, partial(_read_slots, attributes, labels))
         instruments.prefetched.join(repository, partial(_read_prefetched, attributes))
@@ -149,26 +147,24 @@ def _read_prefetched(where: Attributes, repository: Repository | SyncRepository)
 
 
 def _read_repository(repository: Repository | SyncRepository, where: Attributes) -> Counts:
-    stats, ahead = repository.get_cache_stats(), repository.get_backend_stats().prefetch
-    looked = {"hit": stats.hits, "miss": stats.misses}
-    prefetched = {
-        "grants": ahead.granted,
-        "returned": ahead.returned,
-        "spared": ahead.spared_writes,
-        "lost": ahead.lost,
-    }
+    stats, prefetched = repository.get_cache_stats(), repository.get_backend_stats().prefetch
     return {
-        **{Series("config.cache", (*where, ("result", result))): count for result, count in looked.items()},
-        **{Series(f"prefetch.{name}", where): count for name, count in prefetched.items()},
+        Series("config.cache", (*where, ("result", "hit"))): stats.hits,
+        Series("config.cache", (*where, ("result", "miss"))): stats.misses,
+        Series("prefetch.grants", where): prefetched.granted,
+        Series("prefetch.returned", where): prefetched.returned,
+        Series("prefetch.spared", where): prefetched.spared_writes,
+        Series("prefetch.lost", where): prefetched.lost,
     }
 
 
 def _read_store(store: Metered, where: Attributes) -> Counts:
     stats = store.stats()
-    plain = {"conflicts": stats.conflicts, "retries": stats.retries, "throttled": stats.throttled}
     return {
         **{Series("backend.calls", (*where, ("operation", name))): count for name, count in stats.calls.items()},
-        **{Series(f"backend.{name}", where): count for name, count in plain.items()},
+        Series("backend.conflicts", where): stats.conflicts,
+        Series("backend.retries", where): stats.retries,
+        Series("backend.throttled", where): stats.throttled,
         Series("backend.bytes", (*where, ("direction", "sent"))): stats.bytes_sent,
         Series("backend.bytes", (*where, ("direction", "received"))): stats.bytes_received,
         Series("backend.units", (*where, ("operation", "read"))): stats.read_units,

@@ -1,4 +1,4 @@
-"""A tally: counts that somebody else keeps, added up so that the sum never falls.
+"""A tally: counts kept elsewhere, added up so that the sum never falls; and what is held at the moment.
 
 Stores and caches count for themselves. A source counts from the moment it joins; several who share it count it once;
 and when the last of them leaves, what it had counted by then stays in the sum.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..forks import protect
 
+S = TypeVar("S")
+
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
+Reader: TypeAlias = "Callable[[S], Iterator[tuple[Attributes, int]]]"
+"""Yields how much a source holds, by attributes."""
 
 
 class Series(NamedTuple):
@@ -71,3 +76,36 @@ class Tally:
             for read in self._sources.values():
                 sums.update(read())
         return {series.attributes: count for series, count in sums.items() if series.metric == metric and count > 0}
+
+
+class Held(Generic[S]):
+    """Reads what sources hold at the moment, slots or tokens that were drawn in advance.
+
+    A line that was reported once always is: 0 says that nothing is held any more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._sources: WeakKeyDictionary[S, Reader[S]] = WeakKeyDictionary()
+        self._told: dict[Attributes, int] = {}
+        protect(self._lock)
+
+    def join(self, source: S, read: Reader[S]) -> None:
+        """Read what a source holds from now on, as long as it exists."""
+        with self._lock:
+            self._sources[source] = read
+
+    def leave(self, source: S) -> None:
+        """Read it no more."""
+        with self._lock:
+            self._sources.pop(source, None)
+
+    def totals(self) -> dict[Attributes, int]:
+        """Return how much is held by attributes, 0 where something has been held."""
+        with self._lock:
+            held: Counter[Attributes] = Counter()
+            for source, read in tuple(self._sources.items()):
+                for attributes, count in read(source):
+                    held[attributes] += count
+            self._told = dict.fromkeys(self._told, 0) | +held
+            return self._told

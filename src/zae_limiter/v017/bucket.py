@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
+from ..core.balances import Tokens
 from ..core.decide import Reading
 from ..core.limit import Limit
 from ..core.production import MILLI, Rule
-from ..core.tokens import Tokens
 from ..core.values import LimitStatus
 from ..records.level import parse_calendar
 

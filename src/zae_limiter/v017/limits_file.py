@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.calendar import Calendar
 from ..core.cron import parse_cron
-from ..core.limit import MAX_AMOUNT, Limit
+from ..core.limit import Limit
 from ..core.values import Access
-from ..manifest.reading import FieldReader, check_seconds
+from ..manifest.reading import FieldReader, check_seconds, describe_amount
 
 if TYPE_CHECKING:
     from ..manifest.document import Node
-
-
-def _amount(description: str, least: int = 1) -> dict[str, Any]:
-    return {"type": "integer", "description": description, "minimum": least, "maximum": MAX_AMOUNT}
 
 
 DISABLED: dict[str, Any] = {
@@ -31,9 +27,9 @@ RESET: dict[str, Any] = {
     "tz": {"type": "string", "description": "The time zone; UTC if left out."},
 }
 CAPACITY: dict[str, Any] = {
-    "capacity": _amount("The most at once, as version 0.17 writes it."),
-    "burst": _amount("The same; it counts instead of the capacity."),
-    "refill_amount": _amount("Tokens per period; the capacity if left out.", least=0),
+    "capacity": describe_amount("The most at once, as version 0.17 writes it."),
+    "burst": describe_amount("The same; it counts instead of the capacity."),
+    "refill_amount": describe_amount("Tokens per period; the capacity if left out.", least=0),
     "refill_period": {"type": "integer", "description": "The period in seconds; 60 if left out.", "minimum": 1},
     "reset_after_seconds": {
         "type": ["integer", "null"],

@@ -86,7 +86,6 @@ class KVMiddleware(Generic[AppT, EnforceT]):
         return [] if result.degraded else self._fields.lines(*self._view(enforce, result))
 
     def _answer(self, enforce: EnforceT, result: RateLimitResult) -> answers.Answer:
-        """Return the answer to a refused client."""
         return answers.quota_exceeded(*self._view(enforce, result), self._fields, result.retry_after_ms)
 
     def _view(self, enforce: EnforceT, result: RateLimitResult) -> tuple[list[LimitView], int]:

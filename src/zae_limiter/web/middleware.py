@@ -6,10 +6,12 @@ The modules of the protocols only say when an answer has begun and when it has e
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..core.errors import CapacityExceeded, RateLimitExceeded, ResourceDisabled, ValidationError
+from ..core.kinds import describe_limit
 from ..core.limit import Limit
 from ..core.production import MILLI
 from ..limiter.limiter import RateLimiter
@@ -59,14 +61,15 @@ class Middleware(Generic[AppT, LimiterT]):
         check_key(key)
         if respond is not None and not callable(respond):
             raise ValidationError("respond", respond, "must be a callable of (request, answer, error)")
-        self.frees_late: bool = _check_free_slots(free_slots)
+        if free_slots not in ("before", "after"):
+            raise ValidationError("free_slots", free_slots, "must be 'before' or 'after'")
+        self.frees_late = free_slots == "after"
         self._opened_here = isinstance(limiter, str)
         self._clock = self.limiter.repository.store.clock
         self._key = key
         self._respond = respond
         self._limits: dict[str, tuple[Limit, ...]] = {}
         """The limits that rules give to resources."""
-        _check_names(every)
         bound = [self.bind(rule) for rule in every]
         self._rules = [each for each in bound if not each.counts_failures]
         counting = any(each.counts_failures for each in bound)
@@ -97,7 +100,7 @@ class Middleware(Generic[AppT, LimiterT]):
             ours = tuple(rule.limits)
             before = self._limits.setdefault(rule.resource_name, ours)
             if before != ours:
-                theirs, these = (", ".join(map(_describe, limits)) for limits in (before, ours))
+                theirs, these = (", ".join(map(describe_limit, limits)) for limits in (before, ours))
                 reason = f"has limits {theirs} by one rule and {these} by another; name one with resource="
                 raise ValidationError("resource", rule.resource_name, reason)
         return BoundRule(rule, self.limiter, self.fields, self._key)
@@ -160,13 +163,6 @@ class Middleware(Generic[AppT, LimiterT]):
         return answer if made is None else made
 
 
-def _describe(limit: Limit) -> str:
-    """Return a limit as an error names it."""
-    if limit.is_concurrency:
-        return f"{limit.name} {limit.capacity} at once"
-    return f"{limit.name} {limit.refill_amount}/{limit.refill_period_seconds} s"
-
-
 def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:
     """Return a limiter, opened where ``limiter`` is the URL of a store. Raises `ValidationError` for anything else."""
     opened = kind(limiter) if isinstance(limiter, str) else limiter
@@ -176,7 +172,10 @@ def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:
 
 
 def _check_rules(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -> list[Rule]:
-    """Return all rules: the given ones, and after them the limits for everything else."""
+    """Return all rules: the given ones, and after them the limits for everything else.
+
+    Raise `ValidationError` if two rules without a ``resource`` would share tokens because their names are alike.
+    """
     if isinstance(rules, Rule):
         raise ValidationError("rules", rules, "must be a list; put brackets around it")
     if rules is not None and not isinstance(rules, Iterable):
@@ -185,26 +184,13 @@ def _check_rules(rules: Sequence[Rule] | None, limits: Sequence[Limit] | None) -
     for rule in every:
         if not isinstance(rule, Rule):
             raise ValidationError("rules", rule, "must be a Rule, e.g. Rule('/v1/*', limits=[...])")
-    return every if limits is None else [*every, Rule(limits=limits)]
-
-
-def _check_free_slots(free_slots: object) -> bool:
-    """Return whether slots are freed after the last piece of a body."""
-    if free_slots not in ("before", "after"):
-        raise ValidationError("free_slots", free_slots, "must be 'before' or 'after'")
-    return free_slots == "after"
-
-
-def _check_names(rules: Iterable[Rule]) -> None:
-    """Raise `ValidationError` if two rules without a ``resource`` would share tokens because their names are alike."""
-    named: set[str] = set()
-    for rule in rules:
-        if rule.exempt or rule.resource is not None:
-            continue
-        if rule.resource_name in named:
+    every += [] if limits is None else [Rule(limits=limits)]
+    unnamed = Counter(rule.resource_name for rule in every if not rule.exempt and rule.resource is None)
+    for name, count in unnamed.items():
+        if count > 1:
             reason = "is the default name of two rules, which would share their tokens; name one with resource="
-            raise ValidationError("resource", rule.resource_name, reason)
-        named.add(rule.resource_name)
+            raise ValidationError("resource", name, reason)
+    return every
 
 
 def answer_of(request: Any, error: Exception) -> Answer:

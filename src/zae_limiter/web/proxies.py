@@ -93,8 +93,7 @@ class Proxies:
             raise ValidationError("header", self.header, f"must be one of {', '.join(_READERS)}")
         if not isinstance(self.drops_underscores, bool):
             raise ValidationError("drops_underscores", self.drops_underscores, "must be True or False")
-        watches = {"_watch": _IgnoredHeaders(), "_mixed": _OneWarning()}
-        derived = {"_hops": hops, "_ours": _TrustedHops(entries), **watches}
+        derived = {"_hops": hops, "_ours": _TrustedHops(entries), "_watch": _IgnoredHeaders(), "_mixed": _OneWarning()}
         for name, value in {"trusted": trusted, "header": header, **derived}.items():
             object.__setattr__(self, name, value)
 
@@ -168,8 +167,6 @@ class _TrustedHops(dict[str | None, bool | None]):
 class _OneWarning:
     """A warning about a header that is not believed, logged once: a setting may have been forgotten."""
 
-    __slots__ = ("due",)
-
     def __init__(self) -> None:
         self.due = [True]  # a list, because only one thread can pop its one element
 
@@ -188,11 +185,7 @@ class _IgnoredHeaders(_OneWarning):
     A check reads four headers, so after the first hundred requests only every hundredth is checked.
     """
 
-    __slots__ = ("_requests",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._requests = 0
+    _requests = 0
 
     def check(self, peer: str | None, lines: Lines) -> None:
         """Warn if this request is among those checked and has one of the headers."""

@@ -28,7 +28,8 @@ class Request(ABC):
     """One request: ``raw`` is the ASGI scope or the WSGI environment it was made from."""
 
     _origin: str | None = _UNKNOWN
-    _shown = False
+    has_shown_path = False
+    """Whether somebody has asked for `path`."""
 
     def __init__(
         self,
@@ -58,17 +59,12 @@ class Request(ABC):
 
         Where frameworks read a path differently it is normalised: without empty segments, dot segments resolved.
         """
-        self._shown = True
+        self.has_shown_path = True
         return self.paths.main
 
     def respell(self, path: str) -> Request:
         """Return this request as if it had come with ``path``."""
         return type(self)(self.raw, self.proxies, self._prefixes, Paths(path))
-
-    @property
-    def has_shown_path(self) -> bool:
-        """Whether somebody has asked for `path`."""
-        return self._shown
 
     @property
     def paths(self) -> Paths:
@@ -156,11 +152,6 @@ class AsgiRequest(Request):
         return None
 
 
-def _drop_invalid(path: str) -> str:
-    """Return a path without what is not UTF-8."""
-    return path.encode("latin-1", "ignore").decode("utf-8", "ignore")
-
-
 class WsgiRequest(Request):
     """A request from a WSGI environment."""
 
@@ -181,8 +172,9 @@ class WsgiRequest(Request):
         """Read a path that is not UTF-8 in each way in which apps decode it: some drop the bytes that are wrong."""
         path: str = self.raw.get("PATH_INFO", "")
         decoded = self.full_path
-        more = () if path.isascii() or "\ufffd" not in decoded else (_drop_invalid(path), path)
-        return self._prefixes.read_environ(decoded, more)
+        if path.isascii() or "\ufffd" not in decoded:
+            return self._prefixes.read_environ(decoded)
+        return self._prefixes.read_environ(decoded, (path.encode("latin-1", "ignore").decode("utf-8", "ignore"), path))
 
     def lines(self, name: str) -> list[str]:
         """Return the values of the header ``name``, in one line unless the server shows the lines."""

@@ -187,40 +187,33 @@ def check_cost(cost: object) -> Cost:
     raise ValidationError("cost", cost, "must be a whole number, amounts by limit such as {'rpm': 1}, or a callable")
 
 
-class _Answers:
+class _Answers(dict[str, bool]):
     """The answers of a callable about spellings, to be matched as a template is."""
-
-    def __init__(self, said: Mapping[str, bool]) -> None:
-        self._said = said
 
     def matches_exactly(self, text: str) -> bool:
         """Return whether the callable wants ``text`` itself."""
-        return self._said.get(text, False)
+        return self.get(text, False)
 
     def matches_loosely(self, text: str) -> bool:
         """Return whether the callable wants something that some framework could take ``text`` for."""
-        return any(self._said.get(spelt, False) for spelt in (text, *list_loose(text)))
+        return any(self.get(spelt, False) for spelt in (text, *list_loose(text)))
 
 
 class Matcher:
     """Matches the texts of one request with rules; each text belongs to the first rule that matches it."""
 
-    __slots__ = ("_astray", "_open", "_paths")
+    __slots__ = ("_astray", "_paths", "open")
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._astray = paths.astray
-        self._open = dict.fromkeys((paths.main, *paths.others), True)
+        self.open = dict.fromkeys((paths.main, *paths.others), True)
         """The texts without a rule: True where none matches at all, False where one matches, but only loosely."""
 
     @property
     def is_done(self) -> bool:
         """Whether there is no text left."""
-        return not (self._open or self._astray)
-
-    def list_open(self) -> list[str]:
-        """Return the texts that no rule has taken."""
-        return list(self._open)
+        return not (self.open or self._astray)
 
     def limit(self, templates: Sequence[Template | _Answers]) -> bool:
         """Take the texts that match; return whether there are any, or whether the request is astray.
@@ -228,15 +221,15 @@ class Matcher:
         A callable takes no text that frameworks read differently: it knows nothing of their ways.
         """
         found = self._astray
-        for text, untouched in tuple(self._open.items()):
+        for text, untouched in tuple(self.open.items()):
             loosely = [template for template in templates if template.matches_loosely(text)]
             exactly = [template for template in loosely if template.matches_exactly(text)]
             if exactly:
                 found = True
                 if is_plain(text) or any(isinstance(template, Template) for template in exactly):
-                    del self._open[text]
+                    del self.open[text]
             elif loosely and untouched:
-                self._open[text] = False
+                self.open[text] = False
                 found = True
         return found
 
@@ -246,15 +239,15 @@ class Matcher:
         Whoever spells it otherwise is limited.
         """
         main = self._paths.main
-        if self._paths.plain and main in self._open and any(template.matches_exactly(main) for template in templates):
-            del self._open[main]
+        if self._paths.plain and main in self.open and any(template.matches_exactly(main) for template in templates):
+            del self.open[main]
             return True
         return False
 
     def take_rest(self) -> bool:
         """Take all texts; return whether an app could route by one of them."""
-        found = self._paths.main in self._open if self._paths.plain else not self.is_done
-        self._open.clear()
+        found = self._paths.main in self.open if self._paths.plain else not self.is_done
+        self.open.clear()
         self._astray = False
         return found
 
@@ -304,15 +297,14 @@ class BoundRule:
         One that looks at the path is asked about every spelling, as a template would be matched with it.
         """
         asked = request.respell(request.paths.main)
-        said = {request.paths.main: bool(await _wait_for(match(asked)))}
+        said = _Answers({request.paths.main: bool(await _wait_for(match(asked)))})
         if not asked.has_shown_path:
             return said[request.paths.main] and matcher.take_rest()
-        for text in (request.paths.main,) if self.rule.exempt else matcher.list_open():
+        for text in (request.paths.main,) if self.rule.exempt else matcher.open:
             for spelt in (text, *list_loose(text)):
                 if not (spelt in said or said.get(text)):
                     said[spelt] = bool(await _wait_for(match(request.respell(spelt))))
-        answers = _Answers(said)
-        return matcher.exempt([answers]) if self.rule.exempt else matcher.limit([answers])
+        return matcher.exempt([said]) if self.rule.exempt else matcher.limit([said])
 
     def make_lease(self, request: Request) -> AnyLease | Awaitable[AnyLease]:
         """Return the lease that the request needs, not yet entered; an awaitable where the rule has to wait for it.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core import decide
 from zae_limiter.core.advance import Advance
-from zae_limiter.core.balances import balance, debit, wait_ms
-from zae_limiter.core.tokens import TokenFrame, Tokens
+from zae_limiter.core.balances import Tokens, balance, debit, wait_ms
+from zae_limiter.core.tokens import TokenFrame
 from zae_limiter.records import (
     bucket,
     charging,

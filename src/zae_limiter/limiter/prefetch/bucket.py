@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...core.advance import Advance
-from ...core.balances import Balance
+from ...core.balances import Balance, Tokens
 from ...core.decide import Reading
 from ...core.limit import Limit
 from ...core.production import FOR_EVER, MILLI
-from ...core.tokens import Tokens
 from ...records.algebra import Image
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits

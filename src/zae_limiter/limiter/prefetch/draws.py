@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 from ...core.advance import choose_advance
@@ -20,9 +20,8 @@ from ...records.level import ANCHOR, BucketLimits, token_fields
 from ...records.watching import watch
 from ...runtime.deadline import Deadline
 from ..charge_path import ChargePath
-from ..coalescer import PendingCharge
 from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
-from ..engine import Engine
+from ..engine import Charges, Engine
 from ..grant import NOTHING, Grant, new_grant
 from ..planning import ShardCharge, StalePath, add_up, plan_part
 from .bucket import DrawPath, PrefetchedBucket
@@ -89,9 +88,7 @@ class DrawEngine(Engine):
         if not _bucket_of(chain).may_have_more:
             super().refuse_again(chain, cost, now_ms)
 
-    async def charge(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, deadline: Deadline
-    ) -> None:
+    async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide charges as of now. Raise `NeedsExactWrite` while another write is under way."""
         bucket = _bucket_of(chain)
         write = bucket.begin(self._scope or self._runtime.scope())
@@ -102,9 +99,7 @@ class DrawEngine(Engine):
         finally:
             bucket.end(write)
 
-    def _draft(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
-    ) -> CommitPlan | Lack:
+    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing
@@ -168,15 +163,15 @@ class DrawEngine(Engine):
         return crossing
 
     async def _follow(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
-    ) -> tuple[ChargePath, list[PendingCharge[Grant]]]:
+        self, chain: ChargePath, pending: Charges, deadline: Deadline, *, charges: bool = False
+    ) -> tuple[ChargePath, Charges]:
         """Raise `StalePath`: the bucket is found by way of chains, which have to be resolved as wholes."""
         raise StalePath
 
     async def refuse(
         self,
         chain: ChargePath,
-        pending: list[PendingCharge[Grant]],
+        pending: Charges,
         lack: Lack,
         now_ms: int,
         freshness: Freshness,
@@ -192,12 +187,8 @@ def _bucket_of(chain: ChargePath) -> PrefetchedBucket:
 
 
 def _choose_charges(
-    level: BucketLimits,
-    pending: Iterable[PendingCharge[Grant]],
-    ready: Mapping[str, int],
-    image: Image | None,
-    now_ms: int,
-) -> list[PendingCharge[Grant]]:
+    level: BucketLimits, pending: Charges, ready: Mapping[str, int], image: Image | None, now_ms: int
+) -> Charges:
     """Return the charges that can be served, in order: from what is ``ready`` and from the bucket."""
     names, floor = level.token_limits.keys(), level.floor(image)
     balances = records.reading([(level, image)], now_ms).balances
@@ -207,9 +198,8 @@ def _choose_charges(
     chosen = []
     for charge in pending:
         needs = {name: need for name, need in charge.cost.items() if name in names}
-        if any(need > most[name] for name, need in needs.items()):
-            continue
-        if all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items()):
+        fits = all(held[name] >= need if need else held[name] or spare[name] >= 0 for name, need in needs.items())
+        if fits and not any(need > most[name] for name, need in needs.items()):
             chosen.append(charge)
             held |= {name: held[name] - need for name, need in needs.items()}
     return chosen
@@ -230,12 +220,11 @@ def _plan(
     change, drawn = _draw(bucket, write, image, short)
     if drawn and change is None:
         return None
-    made = [settled] if settled else []
-    made += [charging.write_of(change, level.key, image)] if change else []
-    if not made:
+    made = [settled, charging.write_of(change, level.key, image) if change else None]
+    if not any(made):
         return []
     alerts: tuple[Alert, ...] = ()
-    whole = made[0] if len(made) == 1 else compose(*made)
+    whole = reduce(compose, filter(None, made))
     if level.token_limits.watched:
         both = charging.change_of(whole)
         both.drawn = _find_drawn(bucket, before, change, both, now_ms)
@@ -252,13 +241,13 @@ def _find_drawn(
     level, seen = bucket.home
     frame = None if ANCHOR in whole.put else seen.limits(level, image, now_ms)
     if frame is None:  # it is moved by the draw
-        drawn = {} if draw is None else draw.drawn
-        return {name: each._replace(tokens=image[token_fields(name).tokens]) for name, each in drawn.items()}
-    found = {}
+        drawn = draw.drawn if draw else {}
+        return {name: (image[token_fields(name).tokens], *each[1:]) for name, each in drawn.items()}
+    found: dict[str, Drawn] = {}
     for name, limit in frame.by_name.items():
         since = limit.since(now_ms)
         if whole.add.get(limit.at.consumed, 0) > 0:
-            found[name] = Drawn(image[limit.at.tokens], since, limit.rule.capacity, since)
+            found[name] = image[limit.at.tokens], since, limit.rule.capacity, None
     return found
 
 
@@ -290,7 +279,7 @@ def _find_ahead(bucket: PrefetchedBucket, frame: Frame, name: str) -> int:
     At most half of its capacity; nothing if something has to be left of it, or credit takes over.
     """
     limit = frame.by_name[name]
-    if limit.floor or name in frame.lots:
+    if limit.floor or name in frame.with_lots:
         return 0
     return min(limit.amount * bucket.books.keep_ms // 2 // limit.period, limit.rule.capacity // 2)
 

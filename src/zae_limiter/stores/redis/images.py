@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from hashlib import sha1
@@ -319,7 +320,10 @@ def _divide(text: bytes) -> tuple[bytes, bytes, bytes | None]:
 
 
 def _decode(key: Key, text: str) -> Image:
-    return {attr: decode(key, attr, value) for attr, _, value in (line.partition("=") for line in _lines(text))}
+    return {
+        sys.intern(attr): decode(key, attr, value)  # all buckets have the same few names
+        for attr, _, value in (line.partition("=") for line in _lines(text))
+    }
 
 
 def _lines(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from ...records.version import Deployed
 from ...runtime.blocking import run
 from ...stores.dynamodb.store import DynamoStore
 from ..old_stack import find_old_stack
-from .changes import Change
+from .runner import MoveReport
 from .stragglers import Stragglers, find_stragglers
 from .upgrade import Upgrade, UpgradePlan, UpgradeProgress, UpgradeResult
 
@@ -157,14 +157,17 @@ def upgrade(
     """
     store = shell.repository().store
     if not isinstance(store, DynamoStore):
-        shell.show(_data(None, None), f"The {store.capabilities.name} store has no older layout: nothing to do.")
+        shell.show(
+            {**_data(UpgradePlan(), None), "stragglers": {}},
+            f"The {store.capabilities.name} store has no older layout: nothing to do.",
+        )
         return 0
     options = store.client.options
     with Aws.of(options) as aws:
         work = Upgrade(aws, store, shell.namespace)
         with show_upgrade(quiet=shell.as_json) as watch:
             plan = work.plan(force=force, lambda_only=lambda_only, watch=watch, release_stack=release_stack)
-        refused = len(plan.refused)
+        refused = len(plan.report.refused)
         stops = dry_run or plan.is_empty or bool(refused and not leave_refused)
         if stops or not shell.as_json:
             _show_plan(shell, plan, force)
@@ -177,7 +180,7 @@ def upgrade(
         shell.confirm(f"Upgrade {options.table!r} in {aws.region}?", yes)
         with show_upgrade(quiet=shell.as_json) as watch:
             done = work.run(plan, lambda_only=lambda_only, watch=watch)
-    left = 0 if done.data is None else len(done.data.refused)
+    left = len(done.report.refused)
     shell.show(_data(plan, done), _summary(plan, done))
     if left and not shell.as_json:
         note(f"left where they were: {spell_count(left, 'record')}; `zae-limiter check` tells until they are gone")
@@ -187,83 +190,65 @@ def upgrade(
 def _show_plan(shell: Shell, plan: UpgradePlan, force: bool) -> None:
     rows = [("old function", f"stop {name}: it no longer reads the table's stream") for name in plan.functions]
     rows += [("table", step) for step in plan.table]
-    if plan.stack:
-        rows.append(("stack", "update its template"))
-    if plan.code:
-        rows.append(("aggregator", "update its code"))
-    if plan.data is not None:
-        rows += [(kind, f"move {count:,}") for kind, count in plan.data.moved.items()]
-        found = (
-            ("bucket", plan.data.merged, "merge"),
-            ("record", plan.data.superseded, "delete, as newer ones exist:"),
-        )
-        rows += [(kind, f"{todo} {count:,}") for kind, count, todo in found if count]
-    if plan.version:
-        rows.append(("version record", "write it"))
-    if plan.release:
-        rows.append(("old stack", "delete it, but for the table and the archive"))
-    refused = plan.refused
+    rows += [("stack", "update its template")] if plan.stack else []
+    rows += [("aggregator", "update its code")] if plan.code else []
+    rows += _list_moved(plan.report, "move {:,}", "merge {:,}", "delete, as newer ones exist: {:,}")
+    rows += [("version record", "write it")] if plan.version else []
+    rows += [("old stack", "delete it, but for the table and the archive")] if plan.release else []
+    old, refused = plan.old_stack, plan.report.refused
     notes = [_describe_stragglers(plan.stragglers)] if plan.stragglers.records else []
-    old = plan.old_stack
     notes += [] if old is None else [_OLD_STACK.format(name=old.stack.name, version=old.version)]
-    notes += [_describe_change(change) for change in plan.changes]
+    for change in plan.report.changes:
+        more = ", ..." if change.records > _EXAMPLES else ""
+        notes.append(f"changes: {change.what} ({change.records:,}: {', '.join(change.keys[:_EXAMPLES])}{more})")
     notes += [f"{key.pk} {key.sk} stays: {reason}" for key, reason in list(refused.items())[:_SHOWN]]
     if len(refused) > _SHOWN:
         notes.append(f"... and {len(refused) - _SHOWN:,} more; --json names all")
-    idle = (
-        "Nothing can be done: what is left cannot be upgraded."
-        if refused
-        else "Everything is up to date: nothing to do."
-    )
-    idle += "" if force or refused else " With --force every record is looked at."
-    text = Grid(("what", "to do"), rows) if rows else idle
-    shell.show(_data(plan, None), text, *notes)
+    idle = "Nothing can be done: what is left cannot be upgraded."
+    if not refused:
+        idle = "Everything is up to date: nothing to do." + (
+            "" if force else " With --force every record is looked at."
+        )
+    shell.show(_data(plan, None), Grid(("what", "to do"), rows) if rows else idle, *notes)
 
 
-def _describe_change(change: Change) -> str:
-    """Return what means something else after an upgrade, with some of the records."""
-    more = ", ..." if change.records > _EXAMPLES else ""
-    return f"changes: {change.what} ({change.records:,}: {', '.join(change.keys[:_EXAMPLES])}{more})"
+def _list_moved(report: MoveReport, moved: str, merged: str, superseded: str) -> list[tuple[str, str]]:
+    rows = [(kind, moved.format(count)) for kind, count in report.moved.items()]
+    others = (("bucket", merged, report.merged), ("record", superseded, report.superseded))
+    return rows + [(what, text.format(count)) for what, text, count in others if count]
 
 
 def _summary(plan: UpgradePlan, done: UpgradeResult) -> Grid:
     rows = [("old function", f"{name} stopped") for name in plan.functions]
     rows += [("table", step) for step in done.table]
     rows += [(what, state) for what, state in (("stack", done.stack), ("aggregator", done.code)) if state]
-    refused = 0
-    if done.data is not None:
-        rows += [(kind, f"{count:,} moved") for kind, count in done.data.moved.items()]
-        if done.data.merged:
-            rows.append(("bucket", f"{done.data.merged:,} merged with one in use"))
-        if done.data.superseded:
-            rows.append(("record", f"{done.data.superseded:,} replaced by newer ones"))
-        refused = len(done.data.refused)
+    rows += _list_moved(done.report, "{:,} moved", "{:,} merged with one in use", "{:,} replaced by newer ones")
     rows += [("old stack", "deleted; next: `zae-limiter deploy --adopt`")] if plan.release else []
     cells = [(what, Cell(text, "green")) for what, text in rows]
+    refused = len(done.report.refused)
     if refused:
         cells.append(("record", Cell(f"{refused:,} left where they are", "yellow")))
     version = Cell("not all of it is up to date", "yellow") if refused else Cell("up to date", "green")
     return Grid(("what", "done"), [*cells, ("version", version)])
 
 
-def _data(plan: UpgradePlan | None, done: UpgradeResult | None) -> dict[str, Any]:
-    """Return what an upgrade has done, or else would do; both None for a store that needs none."""
+def _data(plan: UpgradePlan, done: UpgradeResult | None) -> dict[str, Any]:
+    """Return what an upgrade has done, or else would do."""
     state = plan if done is None else done
-    report = None if state is None else state.data
-    refused = {} if report is None else report.refused
+    report = state.report
     return {
-        "up_to_date": not refused and (plan is None or plan.is_empty or done is not None),
+        "up_to_date": not report.refused and (plan.is_empty or done is not None),
         "changed": done is not None,
-        "table": [] if state is None else list(state.table),
-        "stack": state is not None and state.stack,
-        "aggregator": state is not None and state.code,
-        "records": {} if report is None else report.moved,
-        "merged": 0 if report is None else report.merged,
-        "superseded": 0 if report is None else report.superseded,
-        "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in refused.items()],
-        "changes": [] if plan is None else [change._asdict() for change in plan.changes],
-        "stragglers": {} if plan is None else plan.stragglers.to_dict(),
-        "older_stack": None if plan is None or plan.old_stack is None else plan.old_stack.version,
-        "old_functions": [] if plan is None else list(plan.functions),
-        "release_stack": plan is not None and plan.release,
+        "table": list(state.table),
+        "stack": state.stack,
+        "aggregator": state.code,
+        "records": report.moved,
+        "merged": report.merged,
+        "superseded": report.superseded,
+        "refused": [{"pk": key.pk, "sk": key.sk, "reason": reason} for key, reason in report.refused.items()],
+        "changes": [change._asdict() for change in plan.report.changes],
+        "stragglers": plan.stragglers.to_dict(),
+        "older_stack": None if plan.old_stack is None else plan.old_stack.version,
+        "old_functions": list(plan.functions),
+        "release_stack": plan.release,
     }

@@ -55,6 +55,9 @@ class MoveReport(NamedTuple):
         return not (self.moved or self.merged or self.superseded)
 
 
+NOTHING = MoveReport({}, {})
+
+
 class Runner:
     """One run over one table. Data from before namespaces are moved to ``namespace_name``."""
 

@@ -18,14 +18,12 @@ from ...aws.stack import FollowOptions, Stack
 from ...aws.template import function_name
 from ...core.errors import InfrastructureNotFoundError, StackOperationError
 from ...records import keys, namespace, version
-from ...records.algebra import Key
 from ...runtime.blocking import run
 from ...stores.dynamodb.answers import OTHER_REGION
 from ...stores.dynamodb.store import DynamoStore
 from ...stores.dynamodb.table import missing_steps, reshape
 from ..old_stack import OldStack, find_old_stack, release_table, stop_functions
-from .changes import Change
-from .runner import MoveReport, Runner, count_left, is_unfinished, name_older_aggregator
+from .runner import NOTHING, MoveReport, Runner, count_left, is_unfinished, name_older_aggregator
 from .stragglers import Stragglers, find_stragglers, join_resources
 
 
@@ -50,14 +48,9 @@ class UpgradePlan(NamedTuple):
     """Whether that stack is deleted, without the table."""
 
     @property
-    def refused(self) -> dict[Key, str]:
-        """The records that cannot be upgraded, with the reasons."""
-        return {} if self.data is None else self.data.refused
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """Return the features and records that mean something else after the upgrade."""
-        return () if self.data is None else self.data.changes
+    def report(self) -> MoveReport:
+        """What would be moved, empty if everything was."""
+        return self.data or NOTHING
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -67,7 +60,7 @@ class UpgradePlan(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether everything is up to date."""
-        own = self.table or self.stack or self.code or self.version or (self.data and not self.data.is_empty)
+        own = self.table or self.stack or self.code or self.version or not self.report.is_empty
         return not (own or self.functions or self.release)
 
 
@@ -77,7 +70,7 @@ class UpgradeResult(NamedTuple):
     table: tuple[str, ...] = ()
     stack: str | None = None
     code: str | None = None
-    data: MoveReport | None = None
+    report: MoveReport = NOTHING
 
 
 class UpgradeProgress(NamedTuple):
@@ -86,13 +79,6 @@ class UpgradeProgress(NamedTuple):
     step: Callable[[str], object] = lambda what: None
     event: Callable[[Event], object] = lambda event: None
     records: Callable[[int, int], object] = lambda done, total: None
-
-
-def _code_in_s3(function: str) -> StackOperationError:
-    return StackOperationError(
-        f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
-        "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload it."
-    )
 
 
 class Upgrade:
@@ -133,16 +119,19 @@ class Upgrade:
 
     def _has_outdated_code(self, found: Stack | None, lambda_only: bool) -> bool:
         """Return whether our aggregator has other code that is to be uploaded."""
-        outdated_code = False
-        if found is not None and deployment.options_of(found).enable_aggregator:
-            function = function_name(self._name)
-            deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not package.is_current(deployed)
-            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
-                if lambda_only:
-                    raise _code_in_s3(function)
-                outdated_code = False
-        return outdated_code
+        if found is None or not deployment.options_of(found).enable_aggregator:
+            return False
+        function = function_name(self._name)
+        deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
+        if package.is_current(deployed) or not package.is_from_s3(deployed):
+            return not package.is_current(deployed)
+        if lambda_only:
+            raise StackOperationError(
+                f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
+                "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload "
+                "it."
+            )
+        return False  # it is renewed there
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
@@ -160,16 +149,16 @@ class Upgrade:
         if found is not None and (plan.stack or plan.code):
             watch.step("renewing the stack")
             made = deployment.deploy(self._aws, self._name, deployment.options_of(found), progress=watch.event)
-        data = None
+        report = NOTHING
         if plan.data is not None:
             watch.step("moving records")
-            data = self._move(watch, resources=plan.data.resources)
+            report = self._move(watch, resources=plan.data.resources)
         if plan.version:
             run(self._store.commit([version.stamp(version.Deployed()), version.refuse_older()]))
         if plan.release and plan.old_stack is not None:
             watch.step("deleting the old stack without its table")
             release_table(self._aws, plan.old_stack, FollowOptions(watch.event))
-        return UpgradeResult(table, None if made is None else made.stack, None if made is None else made.code, data)
+        return UpgradeResult(table, made and made.stack, made and made.code, report)
 
     def _aggregator_of(self, found: Stack | None) -> Stack:
         if found is None and (old := find_old_stack(self._aws, self._name)) is not None:

@@ -1,4 +1,4 @@
-"""A process that is spoken to in lines of JSON."""
+"""A subprocess that exchanges lines of JSON with this one."""
 
 from __future__ import annotations
 

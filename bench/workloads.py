@@ -1,4 +1,4 @@
-"""What everybody is asked to do, defined once: the quotas, the cost of a decision, and what each answer must be."""
+"""The workloads of every contestant, defined once: quotas, the cost of a decision, and the expected answer."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ BOTH: Cost = {"rpm": 1, "tpm": 500}
 WARM = 50
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """One kind of decision, repeated."""
 
     name: str
     quotas: tuple[Quota, ...]
     cost: Cost
     admits: bool = True
-    """What every decision has to be, once warm."""
+    """The expected answer of every decision, once warm."""
     keys: int | None = 1
-    """How many take turns; None if each decision has a new one."""
+    """Number of keys that take turns; None for a new key per decision."""
     callers: int = 1
-    """How many ask at the same time, in one event loop."""
+    """Number of concurrent callers in one event loop."""
 
     def asked(self) -> Iterator[str]:
-        """Whose tokens, for ever."""
+        """Return the keys of the decisions, without end."""
         if self.keys is None:
             return map("new-{}".format, count())
         return cycle([f"key-{number}" for number in range(self.keys)])
@@ -47,11 +47,11 @@ class Work(NamedTuple):
         return ("blocking", "async") if self.callers == 1 else ("async",)
 
 
-WORKS = (
-    Work("one limit", (RPM,), ONE),
-    Work("two limits", (RPM, TPM), BOTH),
-    Work("over the limit", (SCARCE,), ONE, admits=False),
-    Work("1,000 keys", (RPM,), ONE, keys=1_000),
-    Work("a new key each time", (RPM,), ONE, keys=None),
-    Work("32 callers at once", (RPM, TPM), BOTH, callers=32),
+WORKLOADS = (
+    Workload("one limit", (RPM,), ONE),
+    Workload("two limits", (RPM, TPM), BOTH),
+    Workload("over the limit", (SCARCE,), ONE, admits=False),
+    Workload("1,000 keys", (RPM,), ONE, keys=1_000),
+    Workload("a new key each time", (RPM,), ONE, keys=None),
+    Workload("32 callers at once", (RPM, TPM), BOTH, callers=32),
 )
