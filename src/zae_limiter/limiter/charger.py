@@ -333,7 +333,7 @@ class ObservedCharger(Charger):
 
     def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
         """Tell of an update of a store inside the process: what can settle at once makes them."""
-        if self._settle_now is not None:
+        if self._settle_now is not None and self.observers.of["on_store_call"]:
             refused = isinstance(error, RateLimitExceeded)
             outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
             self.observers.notify_call("update", started, outcome, None if refused else error)

@@ -118,7 +118,7 @@ def draft(
             continue
         if image is not None:  # with the marks of the lines whose first waiters it serves handed to the next ones
             for turn in [charge.turn for charge in charges if charge.turn is not None]:
-                part = part._replace(write=turn.pass_on(part.write, level, image))
+                part = part._replace(write=turn(part.write, level, image))
         parts.append(part)
         uses_other_shards = uses_other_shards or (image is not None and CREDITS in image)
     if len(parts) == len(chain.primary_shards):
