@@ -111,22 +111,22 @@ class Limit:
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a second, up to ``burst`` at once (``rate`` if None). The rest: `custom`."""
+        """Return a limit of ``rate`` tokens a second, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 1, **policy)
 
     @classmethod
     def per_minute(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a minute, up to ``burst`` at once (``rate`` if None). The rest: `custom`."""
+        """Return a limit of ``rate`` tokens a minute, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 60, **policy)
 
     @classmethod
     def per_hour(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens an hour, up to ``burst`` at once (``rate`` if None). The rest: `custom`."""
+        """Return a limit of ``rate`` tokens an hour, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 3_600, **policy)
 
     @classmethod
     def per_day(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a day, up to ``burst`` at once (``rate`` if None). The rest: `custom`."""
+        """Return a limit of ``rate`` tokens a day, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 86_400, **policy)
 
     @classmethod
