@@ -126,10 +126,11 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
         for attr, value in limit.stated.items():
             if image.get(attr) != value:
                 return None
-        calendar = limit.rule.calendar
-        if (calendar is None and limit.at.calendar in image) or (limit.announces and limit.at.announced not in image):
+        if (limit.rule.calendar is None and limit.at.calendar in image) or (
+            limit.announces and limit.at.announced not in image
+        ):
             return None
-        if calendar is not None and calendar.is_idle(now_ms):
+        if limit.rule.is_idle(now_ms):
             idle.add(name)
         by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
         start, end = max(start, frame.start), min(end, frame.end)
