@@ -1,4 +1,4 @@
-"""``make bench``: measures everything beside everybody, prints the page and writes it with its plots.
+"""``make bench``: measures every contestant, prints the page and writes it with its plots.
 
 ``python -m bench llm growth`` measures these sections anew and keeps the others as they are.
 """

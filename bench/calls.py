@@ -33,12 +33,12 @@ class Counter:
         self._store.calls.clear()
 
     def note(self, name: str, decisions: int) -> None:
-        """So many decisions were made since the last note."""
+        """Note that this many decisions were made since the last note."""
         self.found[name] = round(self._store.calls.total() / decisions, 2)
         self.forget()
 
     def take(self, entity: str, times: int, every_s: float = 0) -> None:
-        """So many tries, with a pause before each."""
+        """Try that often, with a pause before each try."""
         for _ in range(times):
             self.clock.advance(every_s)
             with contextlib.suppress(RateLimitExceeded), self.limiter.acquire(entity, "gpt-4", COST):

@@ -53,7 +53,7 @@ def of_processes(rival: Rival, mode: str, url: str, demand: Demand, number: int 
 
 
 def run(rival: Rival, mode: str, url: str, demand: Demand, number: int) -> tuple[Log, int, int]:
-    """What all processes were told, and from when until when they asked."""
+    """Return the answers to all processes, and the interval in which they asked."""
     rival.open(url, [demand.quota]).close()  # limits that are stored are stored before anybody asks
     command = [sys.executable, "-m", "bench.contender", rival.name, mode, url, demand.name]
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ KEY, COST = "crowded", Cost(rps=1)
 
 
 class Demand(NamedTuple):
-    """Everybody asks again at once for some time, perhaps after one grant and a quiet time."""
+    """All participants retry at once for some time, perhaps after one grant and a quiet time."""
 
     name: str
     quota: Quota
@@ -20,7 +20,7 @@ class Demand(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        """What the quota allows."""
+        """The bound of the quota."""
         return Bound(self.quota.amount, self.quota.per_second)
 
     def window(self, start_ns: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""How figures look: the same on light and dark pages, for all eyes, and byte for byte the same for the same data."""
+"""Style of figures: the same on light and dark pages, for all eyes, and byte for byte the same for the same data."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ KEYS = 1_000_000
 DEFAULT_BUCKETS = 100_000
 LIMITS = [Limit.per_minute("rpm", 60)]
 BARS = {"cpu_us": 40.0, "longest_cpu_ms": 50.0, "bytes_per_live_key": 1_200.0}
-"""What none of the cases may exceed, as CPU time; the last one where nothing is forgotten."""
+"""Upper bounds for the cases, as CPU time; the last one is the case that forgets nothing."""
 
 
 class Case(NamedTuple):
-    """So many distinct keys, and how many buckets are kept."""
+    """A number of distinct keys, and how many buckets are kept."""
 
     mode: str
     keys: int
@@ -32,12 +32,12 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the figures are called."""
+        """The name of the figures."""
         return f"{self.mode}, {self.keys:,} keys, max_buckets={self.max_buckets:,}"
 
 
 def cases(keys: int = KEYS) -> list[Case]:
-    """What is measured: the default, a small store, and one in which every key stays."""
+    """Return the cases: the default, a small store, and one that keeps every key."""
     found = [Case(mode, keys, buckets) for mode in ("blocking", "async") for buckets in (DEFAULT_BUCKETS, 1_000)]
     kept = min(keys, 200_000)
     return [*found, Case("blocking", kept, 2 * kept)]
@@ -116,7 +116,7 @@ async def _flood_async(case: Case, meter: Meter) -> RateLimiter:
 
 
 def _resident_bytes() -> int:
-    """What this process has in memory; 0 where the system does not tell."""
+    """Return the memory of this process; 0 if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as told:
             return int(told.read().split()[1]) * 4096

@@ -1,4 +1,4 @@
-"""More demand than a limit gives: whoever takes part asks again at once, and notes when it was granted."""
+"""Demand above a limit: each participant retries at once and notes when it was granted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Grant(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What one participant was told."""
+    """The answers to one participant."""
 
     grants: list[Grant]
     refused: int
@@ -27,7 +27,7 @@ class Log(NamedTuple):
 
 
 def merged(logs: list[Log]) -> Log:
-    """What all were told together."""
+    """Return the answers to all participants."""
     return Log([grant for log in logs for grant in log.grants], sum(log.refused for log in logs))
 
 

@@ -22,7 +22,7 @@ from bench.rivals.port import AsyncTaker, Cost, Quota, Rival, Taker
 
 PREFETCH_S = 0.5
 QUOTA = Quota("rpm", 1_000_000_000, 60)
-"""So much that it is never reached."""
+"""A capacity that is never reached."""
 COST: Cost = {"rpm": 1}
 MODES = ("blocking", "async", "async, tight loop")
 """The last one never lets others of its event loop have a turn, unless an acquire itself has to wait."""
@@ -44,7 +44,7 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its figures are called."""
+        """The name of its figures."""
         return f"{self.rival.name}, {self.store}"
 
 
@@ -64,7 +64,7 @@ SIDES = {
 
 
 class Sample(NamedTuple):
-    """What the acquires of some moments took, in microseconds, and what was asked of the store for them.
+    """Durations of some acquires in microseconds, and their store calls.
 
     Calls and write units are those that the client itself has counted; a client that counts nothing tells 0.
     """
@@ -75,7 +75,7 @@ class Sample(NamedTuple):
     calls: int
     write_units: float
     interruptions: int
-    """How often the system has had this process make room for another."""
+    """Involuntary context switches of this process."""
 
 
 class Blocking:

@@ -1,4 +1,4 @@
-"""What importing costs, in fresh interpreters with compiled bytecode."""
+"""Import time in fresh interpreters with compiled bytecode."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from bench.workloads import WORKLOADS, Workload
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """Number of rounds and calls to measure."""
 
     decisions: int
     """In a round; a multiple of the callers at once."""

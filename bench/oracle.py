@@ -1,4 +1,4 @@
-"""What a limit allows: in every window of length w, capacity + rate x w."""
+"""The bound of a limit: in every window of length w, capacity + rate x w."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bound(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was granted beside what may be and what could have been."""
+    """Granted calls compared with the bound and with the demand."""
 
     admitted: int
     refused: int

@@ -1,4 +1,4 @@
-"""What a decision asks of a Redis server, by the server's own count."""
+"""Commands per decision on a Redis server, by the server's own count."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(server: Server, side: Side) -> Traffic:
 
 
 def _commands(server: Server, side: Side) -> int:
-    """How many the server was sent; what scripts call is no command of a client."""
+    """Commands sent to the server; calls inside of scripts are not counted."""
     kinds: list[str] = []
     with redis.Redis.from_url(server.url) as client, client.monitor() as monitor:
         side(MONITORED)
@@ -66,7 +66,7 @@ def _info(server: Server, section: str) -> list[str]:
 
 
 def _idle_bytes(server: Server) -> float:
-    """What asking the server has added to its own count."""
+    """Return the bytes that one query of the counters adds to them."""
     before = _told(server)
     after = _told(server)
     return sum(after[name] - before[name] for name in after if name.startswith("total_net"))

@@ -1,4 +1,4 @@
-"""What a limit is worth in several regions: the real limiter on stores that replicate as DynamoDB global tables do.
+"""Accuracy of a limit across regions: the real limiter on stores that replicate as DynamoDB global tables do.
 
 A region writes its own copy of a record and sends it to the others, which take it, whole, if it was written later than
 theirs: the last writer wins. ``python -m bench.regions`` prints how many requests are admitted under one limit.

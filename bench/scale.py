@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "operate" / "scale.md"
 
 
 class Sizes(NamedTuple):
-    """How large the simulations are: processes of the model and of the real limiter, and the seconds of both."""
+    """Size of the simulations: processes of the model and of the real limiter, and the seconds of both."""
 
     model: int = 100
     real: int = 16

@@ -1,4 +1,4 @@
-"""What one organisation with very many keys, processes and decisions costs on DynamoDB: the formula of ``bench.scale``.
+"""DynamoDB cost of an organisation with very many keys, processes and decisions: the formula of ``bench.scale``.
 
 It counts the calls of the store, exact and with prefetch; write units, records and dollars follow from these.
 """
@@ -13,20 +13,20 @@ from zae_limiter.records.charging import LAG_MS
 from zae_limiter.records.splitting import MAX_SHARDS
 
 ONE_WAY_MS = (1.0, 8.0)
-"""How long a call takes each way, in both simulations."""
+"""Latency of a call each way, in both simulations."""
 ROUND_TRIP = sum(ONE_WAY_MS) / 1000
 WRITES_PER_ADVANCE = 1
 """The write that draws it also gives back what is left of the one before."""
 BY_CHANCE = 2
 """Demand comes by chance: an advance for n acquires takes 1 + 2 / n writes; found with the simulations."""
 LAG = LAG_MS / 1000
-"""So much earlier than it is written counts a draw from a full bucket that others write as well."""
+"""Seconds by which a draw from a full, shared bucket counts earlier than it is written."""
 CACHED, CACHED_KEYS = 60.0, 131_072
 """For how many seconds a process remembers the config of a key, and of how many keys."""
 LOST = 0.75
-"""So many races are lost per exact decision for the full bucket of the organisation; found with the limiter."""
+"""Races lost per exact decision on the organisation's full bucket, measured with the limiter."""
 READ_UNITS = 4
-"""What a read of a key costs: its entity, its limits for the resource and for all resources, and its bucket."""
+"""Read units per key: its entity, its limits for the resource and for all resources, and its bucket."""
 RECORD_WRITES = 1000
 SPLIT_AT = 800
 """Writes a second that a record takes, and from how many on it is split."""
@@ -43,22 +43,22 @@ class Traffic(NamedTuple):
     decisions: float = 1_000_000
     keys: int = 100_000
     primary_shards: int = 10_000
-    """How many processes serve one key."""
+    """Number of processes that serve one key."""
     prefetch: float = 0
 
     @property
     def pace(self) -> float:
-        """How often one process asks, per second."""
+        """Requests of one process per second."""
         return self.decisions / self.processes
 
     @property
     def keys_each(self) -> int:
-        """How many keys one process serves."""
+        """Number of keys that one process serves."""
         return max(1, round(self.keys * self.primary_shards / self.processes))
 
     @property
     def key_pace(self) -> float:
-        """How often one process asks for one of its keys, per second."""
+        """Requests of one process for one of its keys, per second."""
         return self.pace / self.keys_each
 
     @property
@@ -73,7 +73,7 @@ class Traffic(NamedTuple):
 
     @property
     def lag(self) -> float:
-        """How much sooner tokens of the organisation expire: many write its bucket, which is full."""
+        """How much sooner the organisation's tokens expire, as many processes write its full bucket."""
         return min(LAG, self.prefetch / 2) if self.processes > 1 else 0
 
     def shrink(self, processes: int) -> Traffic:
@@ -86,7 +86,7 @@ class Traffic(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What DynamoDB costs in us-east-1, in dollars: a million request units, and capacity units by the hour."""
+    """DynamoDB prices in us-east-1, in dollars: per million request units, and per capacity unit and hour."""
 
     writes: float = 0.625
     reads: float = 0.125
@@ -158,7 +158,7 @@ def expect(traffic: Traffic) -> Calls:
 
 
 class Bill(NamedTuple):
-    """What traffic needs, per second unless it says otherwise."""
+    """Resources that the traffic needs, per second unless stated otherwise."""
 
     writes_to_keys: float
     writes_to_organisation: float

@@ -24,7 +24,7 @@ from zae_limiter.runtime.housekeeper import Chore
 from zae_limiter.stores.memory import MemoryStore
 
 LEAD, WINDOW = 0.03, 0.1
-"""How many seconds before tokens run out more are drawn, and over how many demand is counted at a time."""
+"""Seconds before tokens run out at which more are drawn, and the interval over which demand is counted."""
 WARM_S = 1.0
 """The simulations count after so long."""
 
@@ -42,7 +42,7 @@ class ModelBucket:
         self._written = written
         self._pace, self._asked, self._since = 0.0, 0, 0.0
         self._lots: list[list[float]] = []
-        """How many tokens are left of each draw, and until when they may be granted."""
+        """Tokens left of each draw, and when they expire."""
         self._lands = math.inf
         """When the write that is under way is over, and what it draws in advance."""
         self._drawn: list[float] = []

@@ -13,7 +13,7 @@ Side: TypeAlias = Callable[[int], int]
 
 
 class Round(NamedTuple):
-    """What a short round took, in microseconds per call, and what its side answered."""
+    """Duration of a short round in microseconds per call, and the answer of its side."""
 
     wall_us: float
     cpu_us: float

@@ -114,7 +114,7 @@ class Scenario(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in the table."""
+        """Its name in the table."""
         parts = [self.store, self.mode, self.situation]
         parts += ["two limits"] if self.limits == 2 else []
         parts += [f"cascade of {self.depth}"] if self.depth > 1 else []

@@ -24,14 +24,14 @@ class Workload(NamedTuple):
     quotas: tuple[Quota, ...]
     cost: Cost
     admits: bool = True
-    """What every decision has to be, once warm."""
+    """The expected answer of every decision, once warm."""
     keys: int | None = 1
-    """How many take turns; None if each decision has a new one."""
+    """Number of keys that take turns; None for a new key per decision."""
     callers: int = 1
-    """How many ask at the same time, in one event loop."""
+    """Number of concurrent callers in one event loop."""
 
     def asked(self) -> Iterator[str]:
-        """Whose tokens, for ever."""
+        """Return the keys of the decisions, without end."""
         if self.keys is None:
             return map("new-{}".format, count())
         return cycle([f"key-{number}" for number in range(self.keys)])

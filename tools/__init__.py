@@ -1,1 +1,1 @@
-"""What a release is checked with."""
+"""Checks of a release and generators of sources."""

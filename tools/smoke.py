@@ -1,4 +1,4 @@
-"""What has to work in an environment that has the wheel and what it requires, and nothing else."""
+"""Smoke test for an environment with the wheel and its requirements only."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Client(Partner):
 
 
 class Traffic(NamedTuple):
-    """What one kind of decision costs on the wire."""
+    """Wire cost of one kind of decision."""
 
     calls: float
     reads: float

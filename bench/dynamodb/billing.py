@@ -1,4 +1,4 @@
-"""What a change is billed: DynamoDB's rules, applied to a table before and after it.
+"""The bill for a change: DynamoDB's rules, applied to a table before and after it.
 
 A write costs a unit per begun 1,024 bytes of the item, and the same again for every index whose copy of it changes; an
 item that enters or leaves an index, or moves within it, pays for the old place and for the new one.
@@ -32,7 +32,7 @@ def pictured(client: Any, table: str) -> Image:
 
 
 def write_units(before: Image, after: Image) -> int:
-    """What the changes between two moments cost, each item written once."""
+    """Return the cost of the changes between two snapshots, each item written once."""
     places = before.items.keys() | after.items.keys()
     pairs = [(before.items.get(place, {}), after.items.get(place, {})) for place in places]
     return sum(_billed(after, old, new) for old, new in pairs if old != new)
@@ -50,7 +50,7 @@ def _billed(image: Image, old: Item, new: Item) -> int:
 
 
 def _projected(index: dict[str, Any], keys: tuple[str, ...], primary: tuple[str, ...], item: Item) -> Item:
-    """What an index keeps of an item; nothing if it lacks one of the index's keys."""
+    """Return the part of an item that an index keeps; nothing if it lacks one of the index's keys."""
     if not set(keys) <= item.keys():
         return {}
     if index["Projection"]["ProjectionType"] == "ALL":

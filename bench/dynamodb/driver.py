@@ -27,7 +27,7 @@ RESOURCE = "gpt-4"
 
 
 class Ours:
-    """How ours is opened: the table is made by asking for it."""
+    """Our limiter, which creates its table on request."""
 
     @staticmethod
     def provision(table: str, url: str) -> None:
@@ -48,7 +48,7 @@ class Ours:
 
 
 class Reference:
-    """How the reference is opened: its template's table, then its documented entry point."""
+    """The reference: the table of its template, then its documented entry point."""
 
     @staticmethod
     def provision(table: str, url: str) -> None:
@@ -97,7 +97,7 @@ class Async:
         self._runner.run(self._limiter.set_limits(entity, limits, resource=RESOURCE))
 
     def take(self, entity: str, times: int = 1) -> None:
-        """So many leases, one after the other."""
+        """Take that many leases in sequence."""
         self._runner.run(self._take(entity, times))
 
     async def _take(self, entity: str, times: int) -> None:
@@ -133,7 +133,7 @@ class Blocking:
         self._limiter.set_limits(entity, limits, resource=RESOURCE)
 
     def take(self, entity: str, times: int = 1) -> None:
-        """So many leases, one after the other."""
+        """Take that many leases in sequence."""
         for _ in range(times):
             with self._limiter.acquire(entity_id=entity, resource=RESOURCE, consume=COST):
                 pass
@@ -158,7 +158,7 @@ MODES: dict[str, Any] = {"async": Async, "blocking": Blocking}
 
 
 class Work:
-    """What can be asked for."""
+    """The operations of a driver."""
 
     def __init__(self, side: str, mode: str, table: str, url: str, role: str) -> None:
         if role == "owner":

@@ -17,7 +17,7 @@ PLOTS = Path(__file__).parents[2] / "docs" / "plots"
 
 
 def kept(name: str, data: Any) -> None:
-    """What was drawn, as JSON."""
+    """Return the samples as JSON."""
     PLOTS.mkdir(parents=True, exist_ok=True)
     (PLOTS / f"{name}.json").write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
 

@@ -26,7 +26,7 @@ class Moment(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What was seen: levels by the second, and moments."""
+    """Observations: levels by the second, and events."""
 
     capacity: int
     per_second: float

@@ -1,4 +1,4 @@
-"""What prefetch spares: one process asks for one key of a Redis server, now and then or thousands of times a second."""
+"""Calls that prefetch saves: one process asks for one key of a Redis server, now and then or very often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.figures import COLOURS, figure
 from zae_limiter import Limit, RateLimiter
 
 RATES = (1, 3, 10, 30, 100, 300, 1_000, 3_000)
-"""How often the key is asked for, per second."""
+"""Requests for the key, per second."""
 SECONDS = 3.0
 WARM_UP = 1.0
 MODES = {"exact": 0.0, "prefetch=0.5": 0.5}

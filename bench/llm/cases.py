@@ -13,7 +13,7 @@ ESTIMATE, USED = {"rpm": 1, "tpm": 500}, 130
 RPM = Limit.per_minute("rpm", 1_000_000)
 TPM = Limit.per_minute("tpm", 1_000_000_000)
 SPENT = Limit.per_hour("tpm", ESTIMATE["tpm"])
-"""What the organisation has when it refuses: enough for one call."""
+"""Tokens left to the organisation when it refuses: enough for one call."""
 
 
 class Counting(Observer):
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     used: int = USED
     """Tokens that the call turns out to have used."""
     keys: int | None = 1
-    """How many keys take turns; None if each call has a new one."""
+    """Number of keys that take turns; None for a new key per call."""
     observed: bool = False
 
     def asked(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What LLM calls take: in memory, on Redis, and the writes of DynamoDB."""
+"""The cost of LLM calls: in memory, on Redis, and in writes of DynamoDB."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """Number of rounds and calls to measure."""
 
     calls: int
     """Calls in a round: enough that starting an event loop and filling the processor's caches do not count."""

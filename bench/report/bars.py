@@ -28,7 +28,7 @@ class Bar(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """What is judged, to the hundredth."""
+        """The judged figure, rounded to hundredths."""
         return round(self.ours / self.base if self.base else self.ours, 2)
 
     @property
@@ -43,6 +43,6 @@ class Bar(NamedTuple):
 
 
 def section(found: Iterable[Bar]) -> str:
-    """How many hold, and all of them."""
+    """Return how many bars hold, and a table of all."""
     bars = list(found)
     return f"{sum(bar.holds for bar in bars)} of {len(bars)} hold.\n\n{table(HEAD, [bar.row() for bar in bars])}"

@@ -1,4 +1,4 @@
-"""How an acquire grows."""
+"""The section on how the cost of an acquire grows."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a run under more demand than a limit gives says of a limiter, in words."""
+"""Verdicts in words on a run under demand above the limit."""
 
 from __future__ import annotations
 
 from typing import Any
 
 TOKEN = 1.0
-"""What clocks that tell milliseconds cannot account for is less than a token."""
+"""Tolerance in tokens: millisecond clocks cannot account for more."""
 DUE = 0.95
 """The share of capacity + rate x time that nobody who waits in vain is to miss."""
 KEEPS = "keeps the bound"

@@ -83,7 +83,7 @@ def on_dynamodb(found: Mapping[str, Any]) -> Iterator[Bar]:
 
 
 def figures_of(found: Mapping[str, Any], store: str, mode: str, name: str, ours: str) -> Mapping[str, float]:
-    """What a limiter takes for a call of three levels."""
+    """Return the figures of a limiter for a call of three levels."""
     modes = found["memory"] if store == "memory" else found["redis"]["alone"]
     figures: Mapping[str, float] = modes[mode][{ours: SETTLED, FIXED: SIX_HITS}.get(name, name)]
     return figures

@@ -42,7 +42,7 @@ def times(works: Mapping[str, Any], names: list[str]) -> Any:
 
 
 def crowds(results: Mapping[str, Any], names: list[str]) -> Any:
-    """What was admitted beside the bound, blocking, on both stores."""
+    """Plot the admitted calls against the bound, blocking, on both stores."""
     stores = {"memory": "in memory, 8 threads", "redis": "on Redis, 4 processes"}
     demands = list(results["memory"]["contention"])
     drawn, axes = figure(len(demands), len(stores), (9.5, 4.8), sharey=True)

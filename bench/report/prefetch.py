@@ -11,7 +11,7 @@ MEMORY = "zae-limiter, in memory"
 PREFETCHING = "zae-limiter, prefetch"
 ON_REDIS, ON_DYNAMODB = ", on Redis", ", on DynamoDB"
 BAR = 2.0
-"""So many times the memory store's figure an acquire with prefetch may take."""
+"""Upper bound for an acquire with prefetch, as a multiple of the memory store's figure."""
 MEASURES = {"median_us": "median", "p99_us": "p99"}
 COUNTS = {"calls_per_1000": "calls per 1,000", "write_units_per_1000": "write units per 1,000"}
 

@@ -1,4 +1,4 @@
-"""What the page says around its tables."""
+"""The prose around the page's tables."""
 
 OPENING = """\
 What a decision takes, beside other libraries, on the same machine in the same run. Less is better, but in the last row:

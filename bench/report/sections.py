@@ -21,7 +21,7 @@ def versions(results: Mapping[str, Any]) -> str:
 
 
 def ratios(found: Mapping[str, Any], names: Sequence[str], measure: str) -> str:
-    """How many times as much a rival needs, by kind of work."""
+    """Return the factor by which each rival is slower, by workload."""
     ours, *rivals = names
     rows = [
         [
@@ -54,7 +54,7 @@ def _admitted(figures: Mapping[str, float]) -> str:
 
 
 def crowds(contention: Mapping[str, Any]) -> str:
-    """What was granted under more demand than the limit gives."""
+    """Return the section on grants under demand above the limit."""
     rows = [
         [demand, mode, name, *_counted(verdict)]
         for demand, modes in contention.items()
@@ -70,7 +70,7 @@ def _counted(verdict: Mapping[str, Any]) -> list[str]:
 
 
 def losses(results: Mapping[str, Any]) -> str:
-    """What refusals cost."""
+    """Return the section on the cost of refusals."""
     names = [each["name"] for each in results["rivals"]]
     rows = [[name, *(number(results[store]["lost"][name]) for store in ("memory", "redis"))] for name in names]
     return table(["limiter", "in memory", "on Redis"], rows)

@@ -37,7 +37,7 @@ def number(value: float) -> str:
 
 
 def ratio(theirs: float, ours: float) -> str:
-    """How many times ours; a dash where ours needs nothing."""
+    """Return the factor relative to ours; a dash if ours needs nothing."""
     return f"{theirs / ours:.2f}" if ours else "-"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of reservations whose call is cancelled, and of those whose process is killed."""
+"""Reservations whose call is cancelled, and those whose process is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG_S = 1.0
 
 
 async def left(rival: Rival, caller: Any) -> int:
-    """How much of `tpm` can still be taken."""
+    """Return the tokens of `tpm` that can still be taken."""
     if rival.waits:
         return int(await caller.left(KEY))
     found, amount = 0, 8192

@@ -1,4 +1,4 @@
-"""Everybody who does the same work, ours first."""
+"""The rivals for the same workloads, ours first."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Async:
 
     @classmethod
     async def opened(cls, url: str, quotas: Sequence[Quota], prefetch: float = 0) -> Async:
-        """Whoever opens a store first sets its limits. ``prefetch`` is that of the limiter."""
+        """The first to open a store sets its limits. ``prefetch`` is that of the limiter."""
         limiter, limits = RateLimiter(url, prefetch=prefetch), limits_of(quotas)
         if (await limiter.get_system_defaults())[0] != limits:
             await limiter.set_system_defaults(limits)

@@ -1,4 +1,4 @@
-"""What the benchmark needs of a limiter: to be opened with some quotas on a store, and to take.
+"""The port of a limiter in the benchmark: to be opened with some quotas on a store, and to take.
 
 A new rival is one file beside this one with a `Rival`, and its line in ``bench/rivals/__init__.py``.
 """
@@ -16,7 +16,7 @@ UNITS = {1: "second", 60: "minute", 3600: "hour"}
 
 
 class Quota(NamedTuple):
-    """So many tokens per period, and no more than that at once: what buckets and windows can both promise."""
+    """Tokens per period, and no more than that at once: a promise that buckets and windows can both keep."""
 
     name: str
     amount: int
@@ -85,7 +85,7 @@ class Rival(NamedTuple):
     """The distribution whose version is told."""
     algorithm: str
     several: str
-    """How it takes from several limits at once."""
+    """The way it takes from several limits at once."""
     open: Open
     open_async: OpenAsync
     stores: tuple[str, ...] = ("memory", "redis")

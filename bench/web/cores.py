@@ -1,4 +1,4 @@
-"""Who runs where: a server that shares its core with the load pays more for that than for any limiter."""
+"""CPU pinning: a server that shares its core with the load pays more for that than for any limiter."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Server:
         return int(line)
 
     def cpu_ns(self) -> int:
-        """How much CPU it has used so far."""
+        """Return the CPU time it has used so far."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         return self.told()
@@ -64,7 +64,7 @@ class Server:
 
 
 class Round(NamedTuple):
-    """What some requests have cost and how they were answered."""
+    """Cost and answers of some requests."""
 
     cpu_us: float
     """The server's, per request."""
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever waits for an answer hears that there is none to come."""
+        """Fail all pending requests: no answer will come."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc or ConnectionError("the server has hung up"))
 

@@ -1,4 +1,4 @@
-"""What a limiter adds to a request: server CPU over sockets, beside the same app without one, all in turn.
+"""Overhead of a limiter per request: server CPU over sockets, beside the same app without one, all in turn.
 
 Every app has a process of its own and is asked over keep-alive connections, in many short rounds; overhead is a quiet
 round of an app less a quiet round of the bare one. Where a process happens to lie in memory costs it a few
@@ -77,7 +77,7 @@ def _figures(found: list[Round], bare: list[Round]) -> dict[str, float]:
 
 
 def _quiet(found: list[float]) -> float:
-    """What nine rounds of ten take longer than: the very best one may have been luck."""
+    """Return the tenth percentile of the rounds: the very best one may have been luck."""
     return sorted(found)[len(found) // 10]
 
 
@@ -88,7 +88,7 @@ def without_server(kind: str) -> dict[str, dict[str, float]]:
 
 
 def scarce(kind: str) -> dict[str, dict[str, int]]:
-    """How each limiter answers `SENT` requests on a limit of `SCARCE`, by status."""
+    """Return the answers of each limiter to `SENT` requests on a limit of `SCARCE`, by status."""
     counted = {}
     with asyncio.Runner() as runner:
         for name in APPS[kind][1:]:

@@ -16,7 +16,7 @@ import time
 from bench.web.cores import keep_to_the_last
 
 PATIENCE_S = 600
-"""How long a connection may be idle: the load comes in turns."""
+"""Idle timeout of a connection in seconds: the load comes in turns."""
 
 
 def answer() -> None:

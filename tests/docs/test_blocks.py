@@ -20,8 +20,12 @@ RUN = {"python": "test_python.py", "console": "test_console.py"}
 REPLAYED = {
     "shell-session": {"docs/guide/web/gateway.md", "examples/README.md", "docs/contributing/local-aws.md"},
     "http": {"docs/guide/web/answers.md"},
+    "diff": {"docs/contributing/kinds.md"},
 }
-"""Sessions with a running server, and what it answers: tests/web/test_examples.py and tests/aws/test_local_cli.py."""
+"""Sessions with a running server, and what it answers: tests/web/test_examples.py and tests/aws/test_local_cli.py.
+
+A change of the sources: tests/docs/test_kinds_page.py.
+"""
 PARSED: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 DIAGRAMS = ("flowchart", "sequenceDiagram", "stateDiagram-v2")
 TYPED = re.compile(r"^\s*(\$ |>>> |zae-limiter |pip install |(import|from) \w+)", re.MULTILINE)

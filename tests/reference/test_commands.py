@@ -12,8 +12,9 @@ import pytest
 
 from tests.reference import lists_commands
 from tests.support.paths import ROOT
+from tests.v017.old_names import list_old_names
 from zae_limiter.cli.app import root
-from zae_limiter.v017.commands import GONE, list_old_names
+from zae_limiter.v017.commands import GONE
 
 PYTHON = Path(os.environ.get("ZAE_TEST_REFERENCE", ROOT / ".venv-bench-reference/bin/python"))
 
@@ -36,7 +37,7 @@ def find_command(path: str) -> click.Command | None:
 
 def list_names(path: str, command: click.Command) -> set[str]:
     """Return all names of options and arguments that a command accepts."""
-    found = set(list_old_names(path))
+    found = list_old_names(path)
     for param in command.params:
         found.update(param.opts, param.secondary_opts)
     return found

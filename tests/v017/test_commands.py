@@ -16,9 +16,10 @@ from tests.cli.terminal import UNSET, run
 from tests.cli.test_all_commands import LEAVES
 from tests.support.aws import engine
 from tests.support.paths import ROOT
+from tests.v017.old_names import list_old_names
 from zae_limiter import SyncRepository
 from zae_limiter.cli.app import root
-from zae_limiter.v017.commands import OLD, RENAMED, list_old_names
+from zae_limiter.v017.commands import OLD, RENAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

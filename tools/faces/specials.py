@@ -1,4 +1,4 @@
-"""What a rule cannot say of the faces: which classes have one, where it is, and members that need another body."""
+"""Exceptions to the rules of the faces: which classes have one, where it is, and members that need another body."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPECIALS = {
         """
 self._inner = BlockingRateLimiter(repository._inner if isinstance(repository, SyncRepository) else repository, OTHERS)
 self.repository = SyncRepository._of(self._inner.repository, repository)
-self._options, self._port = self._inner.options, self._inner.port
+self._options, self._port = self._inner.leasing
 """,
         "its repository has a face too",
     ),
@@ -75,7 +75,7 @@ def _of(cls, inner: BlockingRepository, given: object = None) -> Self:
     return repository
 """,
 }
-"""What only a face has, at its beginning; for all others what it holds is one of the async class."""
+"""The beginnings of faces that hold something else than an instance of the async class."""
 
 ENTRY = '''"""The blocking facade: the same objects and the same logic, driven without an event loop.
 

@@ -14,7 +14,7 @@ from .grid import Cell, Grid
 from .output import note, show_events, spell_count
 
 if TYPE_CHECKING:
-    from ..aws.dead_letters import DeadLetter, Replay
+    from ..aws.dead_letters import DeadLetter
 
 _STYLES = {"replayed": "green", "found": "green", "expired": "yellow", "failed": "red"}
 
@@ -81,7 +81,13 @@ def replay(shell: Shell, dry_run: bool, drop_expired: bool) -> int:
             progress=lambda each: tell(f"{each.letter.message_id}: {each.state}"),
             on_unreadable=unreadable.append,
         )
-    shell.show([_replay_data(each) for each in done], _replay_grid(done, hidden))
+    data, rows = [], []
+    for each in done:
+        counts = {"found": each.records, "counted": each.counted, "passed": each.passed, "archived": each.archived}
+        data.append({**_letter_data(each.letter), "state": each.state, **counts, "error": each.reason})
+        rows.append((each.letter.message_id, Cell(each.state, _STYLES[each.state]), *counts.values(), each.reason))
+    heads = ("message", "state", "records", "counted", "passed over", "archived", "reason")
+    shell.show(data, Grid(heads, rows, _spell_nothing(hidden)))
     _warn(hidden, unreadable)
     kept = ["failed"] if drop_expired else ["failed", "expired"]
     left = sum(each.state in kept for each in done)
@@ -103,19 +109,5 @@ def _warn(hidden: int, unreadable: list[str]) -> None:
         note(f"{spell_count(len(unreadable), 'message')} not written by Lambda, left alone: {', '.join(unreadable)}")
 
 
-def _replay_grid(done: list[Replay], hidden: int) -> Grid:
-    rows = []
-    for each in done:
-        counts = (each.records, each.counted, each.passed, each.archived)
-        rows.append((each.letter.message_id, Cell(each.state, _STYLES[each.state]), *counts, each.reason))
-    heads = ("message", "state", "records", "counted", "passed over", "archived", "reason")
-    return Grid(heads, rows, _spell_nothing(hidden))
-
-
 def _letter_data(letter: DeadLetter) -> dict[str, Any]:
     return {name: value for name, value in letter._asdict().items() if name != "receipt"}
-
-
-def _replay_data(done: Replay) -> dict[str, Any]:
-    counts = {"found": done.records, "counted": done.counted, "passed": done.passed, "archived": done.archived}
-    return {**_letter_data(done.letter), "state": done.state, **counts, "error": done.reason}

@@ -23,7 +23,7 @@ from .arguments import Decorator, combine
 from .commands import Group, Shell, confirmed, yes_option
 from .grid import printable
 from .output import note, print_json, spell_count, style
-from .spelling import spell_limit
+from .spelling import spell_terms
 
 if TYPE_CHECKING:
     from ..sync import SyncRepository
@@ -245,21 +245,17 @@ def show_plan(plan: Plan, title: str, *, quiet: bool = False) -> None:
         mark = _MARKS[kinds.pop()] if len(kinds) == 1 else "~"
         click.echo(style(f"{mark} {subject}", fg=_COLOURS[mark], bold=True))
         for row in _list_rows(changes):
-            click.echo(style(f"    {row.mark} {printable(_spell_row(row))}", fg=_COLOURS[row.mark]))
-    click.echo(("\n" if plan.changes and not quiet else "") + summarize(plan, title))
+            sides = " -> ".join(side for side in (row.before, row.after) if side is not None)
+            click.echo(style(f"    {row.mark} {printable(f'{row.label} {sides}'.strip())}", fg=_COLOURS[row.mark]))
+    summary = f"Plan: {', '.join(f'{plan.count(kind)} to {kind}' for kind in _MARKS)}."
+    if not plan.changes:
+        summary = f"No changes: the store says what {title} states."
+    click.echo(("\n" if plan.changes and not quiet else "") + summary)
 
 
 def _group(plan: Plan) -> Iterator[tuple[str, list[Change]]]:
     for subject, changes in groupby(plan.changes, key=lambda change: change.subject):
         yield printable(str(subject)), list(changes)
-
-
-def summarize(plan: Plan, title: str) -> str:
-    """Return how much a plan changes, in one line."""
-    if not plan.changes:
-        return f"No changes: the store says what {title} states."
-    parts = [f"{plan.count(kind)} to {kind}" for kind in _MARKS]
-    return f"Plan: {', '.join(parts)}."
 
 
 def show_unified(plan: Plan, title: str) -> None:
@@ -272,12 +268,6 @@ def show_unified(plan: Plan, title: str) -> None:
             for mark, text in (("-", row.before), ("+", row.after)):
                 if text is not None:
                     click.echo(f"{mark}{printable(f'{row.label} {text}'.strip())}")
-
-
-def _spell_row(row: Row) -> str:
-    if row.before is None or row.after is None:
-        return f"{row.label} {row.after if row.before is None else row.before}".strip()
-    return f"{row.label} {row.before} -> {row.after}"
 
 
 def _list_rows(changes: list[Change]) -> Iterator[Row]:
@@ -294,11 +284,7 @@ def _compare_limits(before: tuple[Limit, ...], after: tuple[Limit, ...]) -> Iter
     old, new = ({limit.name: limit for limit in each} for each in (before, after))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            yield Row(name, *(_spell_limit(each.get(name)) for each in (old, new)))
-
-
-def _spell_limit(limit: Limit | None) -> str | None:
-    return None if limit is None else spell_limit(limit).removeprefix(f"{limit.name} ")
+            yield Row(name, *(spell_terms(each[name]) if name in each else None for each in (old, new)))
 
 
 def _spell(value: object) -> str | None:

@@ -38,11 +38,16 @@ def spell_policy(limit: Limit) -> list[str]:
     return ["soft"] * limit.soft + floors + alerts + [entry.text for entry in limit.schedule]
 
 
-def spell_limit(limit: Limit) -> str:
-    """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
+def spell_terms(limit: Limit) -> str:
+    """Return a limit for people without its name, e.g. ``10,000/min (burst 15,000)``."""
     notes = [kind_of(limit).note(limit)] if limit.capacity != limit.refill_amount else []
     notes += spell_policy(limit)
-    return f"{limit.name} {spell_rate(limit)}" + (f" ({', '.join(notes)})" if notes else "")
+    return spell_rate(limit) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def spell_limit(limit: Limit) -> str:
+    """Return a limit for people, e.g. ``tpm 10,000/min (burst 15,000)``."""
+    return f"{limit.name} {spell_terms(limit)}"
 
 
 def limits_grid(limits: Sequence[Limit], empty: str = "No limits.") -> Grid:

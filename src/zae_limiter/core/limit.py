@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
 
 from . import names
 from .calendar import Calendar
@@ -17,10 +18,6 @@ from .validation import (
     seconds as seconds,
     whole as whole,
 )
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 
 MAX_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: no later one has a date."""
@@ -322,15 +319,15 @@ class Limit:
         return replace(self, capacity=capacity, refill_amount=amount, refill_period_seconds=period)
 
     def __repr__(self) -> str:
-        shown = {field: getattr(self, field) for field in _REQUIRED}
+        made_by, shown = "Limit", {field: getattr(self, field) for field in _REQUIRED}
         if self.calendar is not None:
-            amount, every = self.refill_amount, self.calendar.text
-            shown = {"name": self.name, "amount": amount, "every": every, "rollover": self.rollover}
+            made_by, shown = "Limit.quota", {"name": self.name, "amount": self.refill_amount}
+            shown |= {"every": self.calendar.text, "rollover": self.rollover}
         if self.ttl:
-            shown = {"name": self.name, "slots": self.capacity, "ttl": self.ttl, "max_hold": self.max_hold}
+            made_by, shown = "Limit.concurrent", {"name": self.name, "slots": self.capacity}
+            shown |= {"ttl": self.ttl, "max_hold": self.max_hold}
         shown |= {"soft": self.soft, "floors": dict(self.floors), "alerts": self.alerts, "schedule": self.schedule}
         fields = ", ".join(f"{field}={value!r}" for field, value in shown.items() if value)
-        made_by = {"rate": "Limit", "quota": "Limit.quota", "concurrency": "Limit.concurrent"}[self.kind]
         return f"{made_by}({fields})"
 
     def floor(self, priority: str | None) -> float:

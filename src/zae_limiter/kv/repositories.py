@@ -51,7 +51,7 @@ class DictRepository:
 
     When there are more than ``max_entries``, expired ones go, then those that were fullest when they were last written,
     the longest untouched first. A new client's bucket is among the fullest, so a flood of new addresses washes out
-    itself and never the empty bucket of whoever sends it.
+    itself and never the empty bucket of its sender.
 
     ``ttl_seconds``: after how many seconds without a write a bucket expires. ``clock``: the system's unless given.
     ``max_entries``: how many buckets are kept at most.

@@ -1,8 +1,8 @@
 """A bucket as the text that is stored: ``{"tokens":9,"lastRefill":1800000000000,"capacity":10}``.
 
 A TypeScript worker of the same design reads what is written here, and what its ``JSON.stringify`` writes is read here.
-Members that nobody here knows are ignored, as they are there: a newer worker must not switch the limiter off. So such
-a worker ignores ``carry``, which is written only where it is not 0.
+Both ignore unknown members, so that a newer worker does not switch the limiter off: such a worker ignores ``carry``,
+which is written only if it is not 0.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
 from ..records import bucket, keys
 from ..records.algebra import Image, Key, Write
-from ..records.level import SHARDS, BucketLimits, attribute
+from ..records.level import SHARDS, BucketLimits
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
-from ..records.slots import MOST_TAKEN
+from ..records.slots import MOST_TAKEN, count_takes
 from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
 from .coalescer import WriteCoalescer
@@ -234,8 +234,7 @@ class ChargePath:
 
     def count_takes(self) -> int:
         """Return how often slots of its buckets were taken, as last seen."""
-        images = [(level, seen.image or {}) for level, seen in self.primary_shards]
-        return sum(image.get(attribute(name, "tn"), 0) for level, image in images for name in level.slot_limits)
+        return sum(count_takes(level, seen.image or {}) for level, seen in self.primary_shards)
 
     def note_reservation(self, lease: Reserving, cost: Mapping[str, int]) -> None:
         """Remember that a lease takes tokens, which may come back."""
@@ -281,7 +280,7 @@ class ChargePath:
         costs = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
         return self.present([level.reading_for(here, now_ms) for level, here in costs], now_ms)
 
-    def home_readings(self, now_ms: int) -> list[Reading]:
+    def primary_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
         return self.present([_read([home], now_ms) for home in self.primary_shards], now_ms)
 

@@ -91,7 +91,7 @@ class Charger:
         if availability.is_open and self._goes_unasked(request, chain):
             return None
         try:
-            if chain is None or (self.chains.resolving and self.chains.is_resolving(*name)):
+            if chain is None or (self.chains.resolving and self.chains.is_resolving(name)):
                 chain, deadline = await self.chains.resolve_for(name, deadline)
                 now_ms = self.backend.clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
@@ -152,7 +152,7 @@ class Charger:
         async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + options.max_wait_ms / 1000)
-            known = await self.chains.find(*request.name, renewed)
+            known = await self.chains.find(request.name, renewed)
             check_known("consume", cost, known.names)
             now_ms = self.backend.clock.now_ms()
             return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
@@ -160,7 +160,7 @@ class Charger:
         async def look(marks: Sequence[Write]) -> ChargePath:
             self.backend.check_usable()
             renewed = self.backend.deadline(deadline.seconds)
-            return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
+            return await self.engine.look(await self.chains.find(request.name, renewed), renewed, marks)
 
         wait_ms = options.max_wait_ms
         return await Standing(self.lines, self.backend, chain, whole, wait_ms, attempt, look, note_wait).wait()
@@ -169,12 +169,12 @@ class Charger:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""
         options, availability, cost = request.options, self.availability, request.cost
         deadline, answers = self.backend.deadline(options.timeout), availability.answers
-        known = self.chains.known(*request.name, self.backend.clock.now_ms()) if availability.is_open else None
+        known = self.chains.known(request.name) if availability.is_open else None
         if availability.is_open and self._goes_unasked(request, known):
             return False
         try:
-            deadline = await self.chains.begin(request.entity_id, request.resource, deadline)
-            chain = await self.chains.find(*request.name, deadline)
+            deadline = await self.chains.begin(request.name, deadline)
+            chain = await self.chains.find(request.name, deadline)
             check_known("consume", cost, chain.names)
             await self.engine.check(chain, chain.complete(cost), self.backend.clock.now_ms(), deadline)
         except (RateLimiterUnavailable, ConfigurationError) as error:
@@ -264,7 +264,7 @@ class Charger:
             raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
         try:
             if grant is None:
-                chain = await self.chains.find(*request.name, deadline)
+                chain = await self.chains.find(request.name, deadline)
                 grant = await self.engine.grant_nothing(chain, deadline)
             await self.engine.settle(grant, delta, deadline)
         except RateLimiterUnavailable:
@@ -333,7 +333,7 @@ class ObservedCharger(Charger):
 
     def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
         """Tell of an update of a store inside the process: what can settle at once makes them."""
-        if self._settle_now is not None:
+        if self._settle_now is not None and self.observers.of["on_store_call"]:
             refused = isinstance(error, RateLimitExceeded)
             outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
             self.observers.notify_call("update", started, outcome, None if refused else error)

@@ -106,7 +106,7 @@ class Engine:
         charge = PendingCharge[Grant](cost, deadline, options is not None and options.atomic, holder, turn=turn)
         if chain.slot_names:
             if chain.sharded:
-                chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
+                chain = self._chains.use_primary_shards(chain, [level.freed_home(now_ms) for level in chain.levels])
             charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
         for _, seen in chain.primary_shards:
@@ -188,7 +188,7 @@ class Engine:
         await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what runs ``work`` to its end, also if the caller is cancelled."""
+        """Return an awaitable that completes ``work`` even if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: ChargePath, deadline: Deadline, marks: Sequence[Write] = ()) -> ChargePath:
@@ -317,7 +317,6 @@ class Engine:
         Return the parts that have crossed thresholds.
         """
         charges, cost, parts, uses_other_shards = chosen
-        crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
@@ -329,8 +328,6 @@ class Engine:
                 part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or (level.slot_limits and level.may_overdraw):
                 self._announcer.announce_overdraft(level, part.write, now_ms)
-            if part.alerts:
-                crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
         apart = uses_other_shards or chain.slot_names
@@ -339,7 +336,7 @@ class Engine:
             charges[0].grant = grant
         else:
             chosen.share(grant)
-        return crossing
+        return [part for part in parts if part.alerts]
 
     async def _learn_loss(
         self, chain: ChargePath, conflict: Conflict, chosen: CommitPlan, now_ms: int, lost: int, deadline: Deadline
@@ -374,17 +371,16 @@ class Engine:
         newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
             return chain, pending
-        chain = newer
         left = []
         for charge in pending:
+            asked = charge.cost if charge.asked is None else charge.asked
             try:
-                asked = charge.cost if charge.asked is None else charge.asked
-                check_known("consume", asked, chain.names)
-                charge.asked, charge.cost = asked, asked if charge.holder is None else chain.complete(asked)
+                check_known("consume", asked, newer.names)
+                charge.asked, charge.cost = asked, asked if charge.holder is None else newer.complete(asked)
                 left.append(charge)
             except ValidationError as error:
                 charge.error = error
-        return chain, left
+        return newer, left
 
     async def refuse(
         self,

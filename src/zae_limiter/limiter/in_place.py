@@ -137,7 +137,7 @@ class InPlace:
         self, lease: Reserving, name: Name, cost: dict[str, int], options: AcquireOptions, now_ms: int
     ) -> GrantFields | None:
         """Take a cost after a look at its config and every bucket, making those that are missing."""
-        chain = run(self._chains.find(*name, self._backend.deadline(options.timeout)))
+        chain = run(self._chains.find(name, self._backend.deadline(options.timeout)))
         if chain.slot_names or chain.multi_resource:
             return None
         if options.kept or tuple(cost) not in chain.checked:

@@ -128,8 +128,7 @@ class Observers:
         error: BaseException | None = None,
     ) -> None:
         """Tell of a call of the store that was ``started`` then and has ended now."""
-        if self.of["on_store_call"]:
-            self.notify("on_store_call", StoreCall(verb, self.now() - started, outcome, error))
+        self.notify("on_store_call", StoreCall(verb, self.now() - started, outcome, error))
 
 
 def _classify(error: ZAELimiterError) -> Outcome | None:

@@ -1,9 +1,9 @@
-"""Holding slots: those that the leases of one limiter have are renewed until the leases end.
+"""The slots that the leases of one limiter hold: they are renewed until the leases end.
 
-A slot is taken for a time to live. After a third of that all slots in one record are renewed by one write, whatever the
-number of leases. That is done in a thread; where only event loops can use the store, in those of the leases, each of
-which is waited for on its own. Slots of a lease that was forgotten (nobody refers to it any more, or its event loop was
-closed) are left to expire. A child process renews and frees nothing of its parent's.
+A slot is taken for a time to live. After a third of that, one write renews all slots in one record, whatever the number
+of leases. A thread does it; if only event loops can use the store, those of the leases, each on its own. Slots of a
+forgotten lease (without references, or of a closed event loop) expire. A child process renews and frees nothing of its
+parent's.
 """
 
 from __future__ import annotations
@@ -43,20 +43,18 @@ from .grant import Grant
 from .observers import Observers
 from .options import CANCEL, AcquireRequest
 
-_RENEWALS = 3
-"""How often a slot is renewed within its time to live."""
-MOST_RENEWED = 50
-"""How many slots one write renews where the store bounds what a write can say."""
+_RENEWALS, _RETRIES = 3, 12
+"""How often within its time to live a slot is renewed, and a renewal that has failed is tried again."""
+_MOST_RENEWED = 50
+"""How many slots one write renews if the store bounds the size of a write."""
 _AT_ONCE = 16
-"""How many records are renewed side by side."""
-_RETRIES = 12
-"""How often within a time to live a renewal is tried again that has failed."""
+"""How many records are renewed in parallel."""
 
 
 class SlotHolder:
     """The slots of one lease, and how to reach the code that has entered it.
 
-    Only the lease refers to it, and it refers to the lease weakly: slots of a lease that was forgotten expire.
+    Only the lease refers to it, and it refers to the lease weakly: slots of a forgotten lease expire.
     """
 
     def __init__(self, lease: Reserving, request: AcquireRequest, caller: Caller, clock: Clock) -> None:
@@ -108,11 +106,11 @@ class HeldRecord:
         return {holder.caller.scope: holder.caller for holder in holders if holder is not None}
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether it is time to renew: also if it would be in a long time, as the clock was set back then."""
+        """Return whether it is time to renew: also if that is a long time off, as the clock was set back then."""
         return self.due_ms <= now_ms or self.due_ms > now_ms + self.shortest_ttl_ms // _RENEWALS
 
     def wait(self, now_ms: int, often: int) -> None:
-        """Be due so often within the shortest time to live, and when the first slot ends that cannot be renewed."""
+        """Be due ``often`` times within the shortest time to live, and when the first slot ends."""
         ends = [slot.until_ms for slot in tuple(self.slots)]
         self.due_ms = min([now_ms + self.shortest_ttl_ms // often, *ends])
 
@@ -125,7 +123,6 @@ class Renewal:
     scope: object = None
 
     def __call__(self) -> float | None:
-        """Renew what is due. Return the seconds until more is; None if there is nothing any more."""
         return self.slot_leases._renew_in_thread(self.scope)
 
 
@@ -141,7 +138,7 @@ class SlotLeases:
         self._places: dict[TakenSlot, HeldRecord] = {}
         """The record of each slot."""
         self._closed = False
-        self._most_renewed = MOST_RENEWED if backend.store.capabilities.partition_writes else None
+        self._most_renewed = _MOST_RENEWED if backend.store.capabilities.partition_writes else None
         protect(self._lock)
         after_fork(self._forget)
 
@@ -208,10 +205,7 @@ class SlotLeases:
         self._records, self._places = {}, {}
 
     def _renew_in_thread(self, scope: object = None) -> float | None:
-        """Renew what is due of the leases of an event loop, or of all, in a thread of the housekeeper's.
-
-        Return the seconds until more is due; None if nothing is held, or nothing is renewed any more.
-        """
+        """Renew what is due, in a thread of the housekeeper. Return the seconds until more is, None for never."""
         if self._closed:
             return None
         if scope is None:
@@ -256,10 +250,7 @@ class SlotLeases:
                 record.wait(self._backend.clock.now_ms(), _RETRIES)
 
     async def renew_due(self, store: Store, runtime: Runtime, scope: object = None) -> None:
-        """Renew all slots of every record that is due, each record by one write, many of them side by side.
-
-        With a ``scope`` only those records in which its leases hold some.
-        """
+        """Renew all slots of every record that is due, by one write per record; with a ``scope``, of its leases."""
         due = self._find_due(scope)
         if store.capabilities.instant:
             for record in due:
@@ -269,7 +260,7 @@ class SlotLeases:
             await runtime.run_together([self._renew_record(each, store) for each in due[first : first + _AT_ONCE]])
 
     async def _renew_record(self, record: HeldRecord, store: Store) -> None:
-        """Renew the slots of a record, and say when it is due again. Never raises but for an interrupt."""
+        """Renew the slots of a record, and say when it is due again. Raises nothing but interrupts."""
         seconds = record.shortest_ttl_ms / _RENEWALS / MILLI
         now_ms = self._backend.clock.now_ms()
         with self._lock:
@@ -286,10 +277,7 @@ class SlotLeases:
             record.wait(now_ms, _RENEWALS)
 
     async def _renew(self, record: HeldRecord, store: Store, deadline: Deadline) -> None:
-        """Renew the slots of a record, and tell the leases of those that are lost.
-
-        Slots that are taken meanwhile are left alone: what was asked for before may not show them.
-        """
+        """Renew the slots of a record, except those that are taken meanwhile, and notify the leases of lost ones."""
         begun, begun_ms = tuple(record.slots), self._backend.clock.now_ms()
         image = record.shard.seen.image
         if image is None or not all(slot.is_ours(image) for slot in begun):
@@ -310,7 +298,7 @@ class SlotLeases:
                 for slot in due:
                     slot.until_ms, slot.counted_ms = slot.renewed_until(now_ms), now_ms
                 image = outcome.images[0]
-                if image is None:  # it was written, but nobody knows what is there now
+                if image is None:  # it was written, but what is there now is not known
                     return
             else:
                 image = outcome.images.get(change.write.key)
@@ -346,7 +334,7 @@ class SlotLeases:
             self._forget_empty(record)
 
     def _drop_expired(self, records: Iterable[HeldRecord]) -> None:
-        """Let go of slots whose leases are gone, and tell the leases of those that have expired."""
+        """Let go of slots whose leases are gone, and notify the leases of those that have expired."""
         now_ms = self._backend.clock.now_ms()
         for record in records:
             held = [(slot, ref()) for slot, ref in tuple(record.slots.items())]
@@ -354,7 +342,7 @@ class SlotLeases:
             self._lose(record, [slot for slot, _ in held if slot.until_ms <= now_ms])
 
     def _lose(self, record: HeldRecord, slots: Sequence[TakenSlot]) -> None:
-        """Let go of slots that others may have by now, and tell their leases; what was let go before is not lost."""
+        """Let go of slots that others may have by now, and notify their leases; what was let go is not lost."""
         with self._lock:
             lost = [(slot, record.slots[slot]()) for slot in slots if slot in record.slots]
             for slot, _ in lost:
@@ -365,7 +353,7 @@ class SlotLeases:
                 self.announce_losses(holder, [slot])
 
     def announce_losses(self, holder: SlotHolder, slots: Iterable[TakenSlot]) -> None:
-        """Log that a lease has lost slots, and tell the observers and the lease."""
+        """Log that a lease has lost slots, and notify the observers and the lease."""
         for slot in slots:
             message = "a slot of %s was lost: it was not renewed in time, or somebody has taken it away"
             fields = {**self._backend.log_fields(), **holder.request.log_fields(), "zae_limit": slot.limit_name}

@@ -93,8 +93,8 @@ class Lines:
     def stir(self, keys: tuple[Key, ...] = ()) -> None:
         """Wake the heads of the lines of some buckets, where tokens came back; of all own ones if none is named.
 
-        The waiters of other limiters of this process are woken as well: they may share the store. Keys begin with the
-        random id of a namespace, so that buckets of other stores have other keys.
+        The waiters of other limiters of this process are woken too, as they may share the store. Keys begin with the
+        random id of a namespace, so buckets of other stores have other keys.
         """
         for each in [lines() for lines in tuple(self.occupied)] if keys else [self]:
             for head in each._heads(keys) if each is not None else ():
@@ -106,9 +106,9 @@ class Lines:
             return [lines[key].tickets[0] for lines in self.waiting.values() for key in keys or lines if key in lines]
 
     def forget(self) -> None:
-        """Start with empty lines under a new name: in a forked child nobody of the parent's waits."""
+        """Start with empty lines under a new name: waiters of the parent do not wait in a forked child."""
         self.waiting: dict[object, dict[Key, Line]] = {}
-        """The lines of each event loop; empty where nobody waits."""
+        """The lines of each event loop."""
         self.occupied.discard(self._ref)
         self._name = os.urandom(4).hex()
         """Tells the marks of these lines from those of other processes."""
@@ -127,7 +127,7 @@ class Lines:
         return woken or self.leads(ticket)
 
     async def pause(self, ticket: Ticket, seconds: float) -> bool:
-        """Wait for so long; return True if tokens or slots came back to one of the buckets before."""
+        """Wait for ``seconds``; return True if tokens or slots came back to one of the buckets before."""
         pause = getattr(self._clock, "pause", None)
         if pause is not None:
             await pause(seconds)

@@ -228,6 +228,11 @@ def _sort_names(attrs: tuple[str, ...]) -> list[str]:
     return sorted(stored_names(attrs))
 
 
+def has_parent(image: Image) -> bool:
+    """Return whether the entity of a bucket had a parent when the bucket was made."""
+    return bool(image.get("parent_id"))
+
+
 def full_at(image: Image) -> int:
     """Return the instant from which every limit of the bucket is full, no slot is taken and no credit is left.
 

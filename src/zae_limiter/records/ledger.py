@@ -7,10 +7,10 @@
     b_{limit}_ob    how much of what was overdrawn (ov) is there
     b_{limit}_pk    the most slots in flight in the open hour; only of concurrency limits (`records.slots`)
 
-Whatever consumes raises ``tc`` and ``ev`` in the write that it makes anyway, so usage costs nothing more. The first
-write of a later hour takes the open one into the usage records in the same commit (`book`). The bucket is guarded by
-all that the entry is made of then: nothing is counted twice or passed over. Whoever reads usage does it as well
-(`book_seen`), but leaves the hour open: what others consume meanwhile stays open too, so they need not hold still.
+Charges and settlements raise ``tc`` and ``ev`` in the write that they make anyway, so usage costs nothing more. The
+first write of a later hour books the open one into the usage records in the same commit (`book`), guarded by everything
+that the entry is made of: nothing is counted twice or skipped. Reading usage books as well (`book_seen`), but leaves
+the hour open, with what others consume meanwhile.
 
 The peak of an hour may be booked any number of times: usage records keep the highest. The next hour begins with what is
 in flight at its start.
@@ -45,19 +45,19 @@ def hour_end(now_ms: int) -> int:
 
 
 def open_ledger(now_ms: int, changes: int) -> dict[str, int]:
-    """Return the ledger of a bucket that is made by so many changes."""
+    """Return the ledger of a bucket that is made by ``changes`` grants and settlements."""
     return {HOUR_END: hour_end(now_ms), CHANGES: changes, BOOKINGS: 0}
 
 
 def kept_ms(usage_days: int) -> int:
-    """Return for how long after its last write a bucket may hold usage that somebody asks for."""
+    """Return for how long after its last write a bucket is kept for the usage that it holds, in milliseconds."""
     return (usage_days + LONGEST_WINDOW_DAYS + 1) * DAY_MS if usage_days else 0
 
 
 def with_usage(level: BucketLimits, image: Image | None, write: Write, now_ms: int) -> BucketChange:
     """Return a write to a bucket last seen as ``image``, with the usage records that belong into its commit.
 
-    A bucket without a ledger gets one when its anchor moves: whoever still sees it without loses the race. Where a
+    A bucket without a ledger gets one when its anchor moves: writers that have seen it without lose the race. If a
     limit of tokens becomes one of slots, or the other way round, what is open is booked as what it was.
     """
     if not level.usage_days or image is None or (now_ms < image.get(HOUR_END, 0) and not _changes_kind(write)):
@@ -141,7 +141,7 @@ def _used(image: Image) -> dict[str, int]:
 def _peaks(image: Image) -> dict[str, int]:
     """Return by limit the most slots in flight in the open hour.
 
-    Where nobody has noted it yet, that is what is in flight since the last one was taken, or since the hour began.
+    If it was not noted yet, it is what is in flight since the last one was taken, or since the hour began.
     """
     if SLOTS not in image:
         return {}

@@ -1,10 +1,9 @@
 """Write pressure: how close a record is to what the store can write to it in a second.
 
-Every bucket of a store with such a limit carries the reserved limit ``wcu`` among its own. It refuses nobody; when
-it runs low the bucket is split. It refills at four fifths of what the store takes, so that it runs low before the store
-throttles: writes that are throttled are never counted. Its writes are not guarded: writers never collide for it, and
-a count lost between two of them does not matter. Its ``fl`` is the last instant of a write: a clock that is behind
-must not take the time that it has not seen for writes.
+Every bucket of a store with such a limit carries the reserved limit ``wcu`` among its own. It refuses no request; when
+it runs low, the bucket is split. It refills at four fifths of what the store takes, so that it runs low before the
+store throttles, as throttled writes are not counted. Its writes are not guarded: a lost count does not matter. Its
+``fl`` is the last instant of a write, for clocks that are behind.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def count(
 ) -> None:
     """Count one write, and the lost ones before it, which have cost the store as much.
 
-    The surplus of an idle time is cut off by whoever has seen it, and by nobody twice: a put of those who only know
-    an old image would wipe out what others have counted meanwhile.
+    Only a writer that has seen the surplus of an idle time cuts it off: its put would wipe out what others have counted
+    since an older image.
     """
     rule = _rule(level)
     taken = WRITE * (1 + min(lost, _MOST_LOST))
@@ -103,7 +102,7 @@ def is_sustained(partition_writes: int, first: Image, last: Image) -> bool:
 
 
 def guard_unwritten(image: Image) -> Guards:
-    """Return the guard that nobody has written to the record since it was seen as ``image``."""
+    """Return the guard that the record was not written since it was seen as ``image``."""
     return ((_TC, "=", image[_TC]),) if _TC in image else ()
 
 

@@ -9,8 +9,8 @@
     total_events    how many changes of consumption: grants and settlements
     @{shard}        the last change of that shard of the bucket that is counted here, by its place in the change stream
 
-The mark of a shard is written together with what it marks, so a change that is delivered again is never counted again.
-Whoever books a peak together with what was consumed need not know what is there: it names the number that was reached.
+The mark of a shard is written together with what it marks, so a change that is delivered again is not counted again.
+A peak names the number that was reached, so it is booked without knowing what is there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WINDOWS = USAGE_WINDOWS
 USAGE_RETENTION_DAYS = 90
-"""For how long usage is kept where nobody says otherwise, counted from the end of its window."""
+"""Default time for which usage is kept, from the end of its window."""
 EVENTS = "total_events"
 
 _MARK = "@"
@@ -78,12 +78,12 @@ def held(limit_name: str) -> str:
 
 
 def reached(limit_name: str, in_flight: int) -> str:
-    """Return the attribute that says that so many slots of a concurrency limit were in flight at once."""
+    """Return the attribute that says that ``in_flight`` slots of a concurrency limit were in flight at once."""
     return f"{_PEAK}{limit_name}:{in_flight}"
 
 
 def shard_peak(limit_name: str, shard: int, shards: int) -> str:
-    """Return the attribute of the most slots of a limit that were in flight at once in one shard of so many."""
+    """Return the attribute of the most slots of a limit that were in flight at once in one shard of ``shards``."""
     return f"{_PEAK}{limit_name}{_MARK}{shards}.{shard}"
 
 
@@ -148,6 +148,16 @@ def counters_milli(image: Image) -> dict[str, int]:
     return dict(sorted((attr.removeprefix("_"), image[attr]) for attr in counted))
 
 
+def is_present(image: Image) -> bool:
+    """Return whether a record has the present layout: an older one has another unit."""
+    return "window_end" in image
+
+
+def window_in(image: Image) -> tuple[str, str]:
+    """Return the kind and the start of the window of a record, which was inspected."""
+    return image["window"], image["window_start"]
+
+
 def overdrawn_milli(image: Image) -> dict[str, int]:
     """Return the millitokens by limit that were consumed beyond soft limits, sorted by name, where there are any."""
     return {attr.removeprefix(_OVER): image[attr] for attr in sorted(image) if attr.startswith(_OVER) and image[attr]}
@@ -165,7 +175,7 @@ class HeldSlots(NamedTuple):
         return HeldSlots(self.held_ms + other.held_ms, max(self.peak, other.peak), self.seconds + other.seconds)
 
     def describe(self) -> InFlight:
-        """Return what users are told; a renewal may count time of the window before, but no average is above a peak."""
+        """Return the report; a renewal may count time of the window before, but no average is above a peak."""
         from ..core.usage import InFlight
 
         average = self.held_ms / (MILLI * self.seconds)

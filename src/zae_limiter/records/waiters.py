@@ -23,9 +23,8 @@ MARK_MS = 2_500
 _FORGOTTEN_MS = 10_000
 """How long after its end a mark is removed by another process, in milliseconds."""
 PATIENCE_MS, _MORE_PATIENT = 500, 1.5
-"""A waiter for a slot lets another process's waiter go first if that has waited for so long, in milliseconds, and so
-many times as long as itself. A slot that changes hands stays unused until the other process looks, so processes of
-about equal luck keep their slots."""
+"""A waiter for a slot lets another process's waiter go first that has waited at least this long, in milliseconds, and
+this many times as long as itself: a slot that changes hands stays unused until the other process looks."""
 
 
 class Waiter(NamedTuple):
@@ -76,7 +75,7 @@ def sum_ahead(image: Image | None, line: str, since_ms: int, now_ms: int, slots:
 
 
 def leave_mark(key: Key, image: Image, line: str, waiter: Waiter, now_ms: int) -> Write:
-    """Return the write that leaves a mark in a bucket, and removes those that nobody renews any more."""
+    """Return the write that leaves a mark in a bucket, and removes those that are not renewed any more."""
     marks = {attr: _parse(str(image[attr])) for attr in image if attr.startswith(WAITER_PREFIX) and attr != line}
     dead = [attr for attr, other in marks.items() if other is None or other.until_ms < now_ms - _FORGOTTEN_MS]
     return Write(key, (PRESENT,), {line: waiter.encode()}, remove=tuple(dead), seen=image)

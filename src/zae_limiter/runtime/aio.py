@@ -93,7 +93,7 @@ class TaskCaller:
 
 
 _STARTED: set[asyncio.Task[object]] = set()
-"""Tasks for which nobody waits: a loop alone would not keep them alive."""
+"""Background tasks, which a loop alone would not keep alive."""
 
 
 class AsyncioRuntime:
@@ -122,7 +122,6 @@ class AsyncioRuntime:
         return LoopSignal()
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
-        """Return what runs ``work``: in the caller's own task if it ``never_cancels`` that, else in one of its own."""
         return _run_to_end(work) if never_cancels else _run_apart(work)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -138,7 +137,7 @@ class AsyncioRuntime:
 
 
 async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` in a task of its own; keep a cancellation of the caller until the end, and raise it then."""
+    """Run ``work`` in a task of its own, and raise a cancellation of the caller at its end."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -148,7 +147,7 @@ async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
             cancelled = error
         except BaseException:
             if not task.done():
-                raise  # the loop is dead and its coroutines are being cleared away: nobody will finish it
+                raise  # the loop is dead and its coroutines are being cleared away
             break  # what the task has raised is raised below
     if cancelled is not None:
         if not task.cancelled():
@@ -159,7 +158,7 @@ async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
 
 @types.coroutine
 def _run_to_end(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Run ``work`` in the caller's task; keep a cancellation of that until the end, and raise it then."""
+    """Run ``work`` in the caller's task, and raise a cancellation of that at its end."""
     cancelled: asyncio.CancelledError | None = None
     while True:
         try:
@@ -191,7 +190,7 @@ def _run_to_end(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
 
 
 def _hold(waiting: Any) -> Any:
-    """Return a future that nobody can cancel and that is done when ``waiting`` is; None stands for a loop iteration."""
+    """Return a future that cannot be cancelled, done when ``waiting`` is; None stands for a loop iteration."""
     if waiting is None:
         return None
     if hasattr(waiting, "held"):  # it can do so itself, which saves an iteration of the loop

@@ -32,14 +32,13 @@ class ThreadSignal:
 
 
 class ThreadCaller:
-    """A thread that has called. Nobody can interrupt it."""
+    """A thread that has called. It cannot be interrupted."""
 
     is_gone = False
     scope: object = "threads"
     """The scope of all threads."""
 
     def call(self, work: Callable[[], object]) -> None:
-        """Do it in a thread of its own: nobody knows how long it takes."""
         threading.Thread(target=work, name="zae-limiter-call", daemon=True).start()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:

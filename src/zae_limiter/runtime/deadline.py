@@ -1,4 +1,4 @@
-"""Deadlines: until when a call of the library may take, over all that it asks of the store."""
+"""Deadlines: how long a call of the library may take, with everything that it asks of the store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..core.errors import RateLimiterUnavailable
 
 
 class Deadline(NamedTuple):
-    """The instant at which a call must be over. It is made once, when the call begins, and passed down.
+    """The instant at which a call must be over: made once, when the call begins, and passed down.
 
-    Every call of the store gets `left` as its ``timeout``, so that all of them together, and the waiting between them,
-    take no more than ``seconds``. ``total`` are the seconds that an error names: those of the whole call.
+    Every store call gets `left` as its ``timeout``, so that all of them together, and the waiting between them, take no
+    more than ``seconds``. An error names ``total``, the seconds of the whole call.
     """
 
     ends: float
@@ -36,7 +36,6 @@ class Deadline(NamedTuple):
 
     @property
     def elapsed(self) -> float:
-        """Return how many seconds have gone by since the call began."""
         return self.seconds - (self.ends - self.now())
 
     def part(self, share: float) -> Deadline:

@@ -1,8 +1,8 @@
 """The housekeeper: does the background work of a process, for all limiters.
 
-It is a thread also beside an event loop: a loop that is blocked for a while must not keep others from being served. It
-is started with the first chore and ends when there is none left. Each chore is done in a thread of its own, so that one
-which hangs keeps no other waiting. None of them keeps the interpreter alive. A child process starts without chores.
+It is a thread even if the program has an event loop, which may be blocked. It starts with the first chore and ends with
+the last. Each chore runs in a thread of its own, so that one that hangs delays no other. None of these threads keeps
+the interpreter alive. A child process starts without chores.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Chore: TypeAlias = Callable[[], float | None]
 """Something to do now. Returns the seconds after which it is due again; None for never."""
 
 _PAUSE_SECONDS = 1.0
-"""After so long a chore is tried again that has raised."""
+"""Time until a chore that has raised is tried again, in seconds."""
 
 
 class Housekeeper:
-    """Does chores when they are due, side by side; each of them once at a time."""
+    """Does chores when they are due, in parallel; each of them once at a time."""
 
     def __init__(self) -> None:
         self._forget()
@@ -39,7 +39,7 @@ class Housekeeper:
         self._thread: threading.Thread | None = None
 
     def schedule(self, chore: Chore, seconds: float) -> None:
-        """Have a chore done after so many seconds, or earlier if it is due earlier."""
+        """Have a chore done after ``seconds``, or earlier if it is due earlier."""
         at = time.monotonic() + seconds
         with self._condition:
             known = self._due.get(chore)
@@ -52,7 +52,7 @@ class Housekeeper:
             self._condition.notify_all()
 
     def cancel(self, chore: Chore) -> None:
-        """Drop a chore. If it is being done right now, wait for its end, unless it is the chore itself that asks."""
+        """Drop a chore. If it is being done now, wait for its end, unless the chore itself asks."""
         with self._condition:
             self._due.pop(chore, None)
             if chore in self._doing:
@@ -78,7 +78,7 @@ class Housekeeper:
     def _do(self, chore: Chore) -> None:
         try:
             seconds = chore()
-        except Exception as error:  # nobody else would hear of it
+        except Exception as error:
             message = "background work failed, and is tried again: %r"
             log_event(CHORE_FAILED, message, error, zae_error_type=type(error).__name__)
             seconds = _PAUSE_SECONDS

@@ -31,7 +31,7 @@ class Caller(Protocol):
         """Where it lives, as `Runtime.scope`."""
 
     def call(self, work: Callable[[], object]) -> None:
-        """Have something done where the caller lives, in its event loop; else in a thread. From any thread."""
+        """Have something done in the caller's event loop, else in a thread of its own; from any thread."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, object]], timeout: float) -> None:
         """Run a coroutine where the caller lives, from another thread. Raise TimeoutError if it takes longer."""
@@ -53,7 +53,7 @@ class Runtime(Protocol):
     def scope(self) -> object:
         """Return where the caller's work belongs: the running event loop, or one scope for all threads.
 
-        Work of another scope may be stuck or dead without anybody noticing, so nobody waits for it.
+        Callers never wait for work of another scope, which may be stuck or dead.
         """
 
     def check_running(self) -> None:
@@ -70,16 +70,16 @@ class Runtime(Protocol):
         """Whether callers can be cancelled."""
 
     def finish(self, work: Coroutine[Any, Any, T], *, never_cancels: bool = False) -> Awaitable[T]:
-        """Return what runs ``work`` to its end although the caller is cancelled; the cancellation follows then.
+        """Return an awaitable that completes ``work`` even if the caller is cancelled, and raises that afterwards.
 
-        ``never_cancels`` says that it never cancels the task that it runs in, see `BackendCapabilities`.
+        ``never_cancels``: the work never cancels the task that it runs in, see `BackendCapabilities`.
         """
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Begin work for which nobody waits: in the running event loop, or in a thread. It must not raise."""
+        """Begin background work, which must not raise: in the running event loop, or in a thread."""
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """Run several at once where that is possible; failures come back as values."""
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
-        """Run something that blocks for long, while everybody else goes on."""
+        """Run something that blocks for long, without blocking others."""

@@ -10,9 +10,9 @@ MAX_TRIES = 200
 
 
 def tries(subject: str, most: int = MAX_TRIES, error: Exception | None = None) -> Iterator[int]:
-    """Iterate over the numbers of the tries from 0 on, for whoever ends the loop when it has won.
+    """Iterate over the numbers of the tries from 0 on, for a loop that ends when it has won its race.
 
-    After ``most`` of them, others have won all races for ``subject``: raise ``error``, or `RateLimiterUnavailable`.
+    Raise as `count_loss` does when ``most`` races for ``subject`` in a row were lost.
     """
     lost = 0
     while True:
@@ -21,7 +21,7 @@ def tries(subject: str, most: int = MAX_TRIES, error: Exception | None = None) -
 
 
 def count_loss(lost: int, subject: str, most: int = MAX_TRIES, error: Exception | None = None) -> int:
-    """Return how many races in a row were lost by now; raise an error as `tries` does if they are too many."""
+    """Return how many races in a row were lost by now; raise ``error`` or `RateLimiterUnavailable` after ``most``."""
     if lost + 1 >= most:
         message = f"Too much contention on {subject}: {most} races in a row were lost; try again."
         raise error or RateLimiterUnavailable(message)

@@ -1,7 +1,7 @@
 """Work that several callers want at once: the first of them does it while the others wait, in the order they came.
 
 Only callers of one scope (an event loop, or all threads) wait for each other. Another loop does the work too, as
-another process would, so that nobody depends on a loop that may be stuck or dead.
+another process would, because this one may be stuck or dead.
 """
 
 from __future__ import annotations
@@ -31,18 +31,14 @@ class Flight:
 
 
 class SingleFlight:
-    """Lets one caller per scope and key work at a time.
-
-    ``under_way`` has the flights by scope and key. A flight stays there until the last one who waits for it has gone
-    on, so that later callers can queue behind them.
-    """
+    """Lets one caller per scope and key work at a time. Those who wait raise a ``shared_error`` as well."""
 
     def __init__(self, runtime: Runtime, shared_error: type[Exception] | tuple[()] = ()) -> None:
-        """Take the type of the errors that those who wait raise as well; after any other error the next one works."""
         self._runtime = runtime
         self._shared_error = shared_error
         self._lock = threading.RLock()  # what a dead loop leaves is cleared away at any moment, also under the lock
         self.under_way: dict[Turn, Flight] = {}
+        """The flights, until the last one who waits has gone on: later callers queue behind them."""
         protect(self._lock)
 
     async def run(
@@ -53,9 +49,9 @@ class SingleFlight:
         deadline: Deadline | None,
         late: str,
     ) -> T:
-        """Return what ``work`` returns; those who had to wait return what they ``find`` then, if it is not None.
+        """Return the result of ``work``, or after waiting what ``find`` returns then, if it is not None.
 
-        Whoever waits does so until ``deadline`` at most, then raises `RateLimiterUnavailable` with the text ``late``.
+        A caller that waits longer than its ``deadline`` raises `RateLimiterUnavailable` with the message ``late``.
         """
         turn = (self._runtime.scope(), key)
         flight, signal = self._join(turn)
@@ -108,7 +104,7 @@ class SingleFlight:
 
 
 class Once:
-    """Work that must be done once, by whoever comes first. Those who wait share its failure; later ones try again."""
+    """Work that the first caller does, once. Those who wait share its failure; later ones try again."""
 
     def __init__(self, runtime: Runtime, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -116,7 +112,7 @@ class Once:
         self.done = False
 
     async def finish(self, deadline: Deadline | None = None) -> None:
-        """Return when the work is done. Whoever does it has no deadline; the others wait until ``deadline``."""
+        """Return when the work is done. The caller that does it has no deadline; others wait until ``deadline``."""
         if not self.done:
             late = "The stack is still being deployed; try again later."
             await self._flights.run(None, lambda: self.done or None, self._do, deadline, late)

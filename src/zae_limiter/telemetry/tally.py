@@ -1,4 +1,4 @@
-"""A tally: counts that somebody else keeps, added up so that the sum never falls.
+"""A tally: counts kept elsewhere, added up so that the sum never falls; and what is held at the moment.
 
 Stores and caches count for themselves. A source counts from the moment it joins; several who share it count it once;
 and when the last of them leaves, what it had counted by then stays in the sum.

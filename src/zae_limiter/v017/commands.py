@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -42,11 +42,6 @@ class OldOptions(NamedTuple):
     """Options that it does not have any more."""
     translate: Callable[[_Values], object] = lambda values: None
     """Replaces their values, which its function does not take, by values that it takes."""
-
-    def list_names(self) -> set[str]:
-        """Return all of these names."""
-        spellings = (name for names in self.names.values() for part in names.split("/") for name in part.split())
-        return {*spellings, *(name for each in self.options for name in (*each.opts, *each.secondary_opts))}
 
 
 def _option(*names: str, **settings: Any) -> click.Option:
@@ -207,8 +202,3 @@ def _refuse(path: str) -> click.Command:
     settings = {"ignore_unknown_options": True, "help_option_names": list[str]()}
     words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
     return click.Command(path.split()[-1], hidden=True, callback=explain, params=[words], context_settings=settings)
-
-
-def list_old_names(path: str) -> Iterator[str]:
-    """Yield the older names of all options of a command."""
-    yield from OLD.get(path, _NOTHING).list_names()

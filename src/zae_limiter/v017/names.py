@@ -26,12 +26,8 @@ ConfigSource: TypeAlias = Literal["entity", "entity_default", "resource", "syste
 class LimitName:
     """Usual names of limits: requests and tokens per minute, hour and day."""
 
-    RPM = "rpm"
-    RPH = "rph"
-    RPD = "rpd"
-    TPM = "tpm"
-    TPH = "tph"
-    TPD = "tpd"
+    RPM, RPH, RPD = "rpm", "rph", "rpd"
+    TPM, TPH, TPD = "tpm", "tph", "tpd"
 
 
 class FailureMode:

@@ -25,7 +25,7 @@ from .fields import Fields, omit_present
 from .middleware import Middleware, open_limiter
 from .profiles import Line
 from .proxies import Proxies
-from .request import AsgiRequest, encode_name
+from .request import AsgiRequest, Request, encode_name
 from .request_leases import LEASES, RequestLeases, find_leases, finish, is_refusal
 from .rules import BoundRule, Cost, Key, Rule
 
@@ -73,12 +73,13 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection: http and the handshakes of websockets are limited."""
-        if scope["type"] != "http":
+        watch = _EXCHANGES.get(scope["type"])
+        if watch is None:
             await self._serve_other(scope, receive, send)
             return
         request = AsgiRequest(scope, self.proxies, self.prefixes)
         scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
-        exchange = Exchange(self, leases, receive, send)
+        exchange = watch(self, leases, receive, send)
         try:
             pending = self.admit(request, leases)
             if pending is not None:
@@ -87,45 +88,22 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
         except Exception as error:
             if not leases.is_empty:
                 await leases.settle_error(error, untouched=exchange.untouched)
-            if exchange.started or not is_refusal(error):
+            if not is_refusal(error):
                 raise
-            answer = self.answer(error)
-            response = answer if self._respond is None else await self.respond(request, answer, error)
-            if isinstance(response, Answer):
-                await send_answer(response, send, bodiless=scope["method"] == "HEAD")
-            else:
-                await response(scope, receive, send)
+            await exchange.refuse(request, error)
         finally:
             leases.is_over = True
             if not leases.try_settle():
                 await leases.settle()
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what is not http; a refusal before the handshake, or one that nobody catches, closes a websocket."""
-        if scope["type"] == "lifespan":
-            try:
-                await self.app(scope, self._check_startup(scope, receive, send), send)
-            finally:
-                await self._close_store()
-            return
-        if scope["type"] != "websocket":
+        if scope["type"] != "lifespan":
             await self.app(scope, receive, send)
             return
-        scope[LEASES] = leases = RequestLeases(self, scope.get(LEASES))
-        handshake = Handshake(self, leases, receive, send)
         try:
-            pending = self.admit(AsgiRequest(scope, self.proxies, self.prefixes), leases)
-            if pending is not None:
-                await pending
-            await self.app(scope, handshake.receive, handshake.send)
-        except Exception as error:
-            await leases.settle_error(error, untouched=handshake.untouched)
-            if handshake.gone or not is_refusal(error):
-                raise
-            await handshake.refuse(self.answer(error), scope)
+            await self.app(scope, self._check_startup(scope, receive, send), send)
         finally:
-            leases.is_over = True
-            await leases.settle()
+            await self._close_store()
 
     def _check_startup(self, scope: Scope, receive: Receive, send: Send) -> Receive:
         """Return the channel of a lifespan, watched: an app whose routes have rules in conflict does not start.
@@ -163,7 +141,7 @@ class Exchange:
 
     @property
     def untouched(self) -> bool:
-        """Return whether nothing has been answered and nobody has hung up: who hangs up pays."""
+        """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
         return not (self.started or self.gone)
 
     async def receive(self) -> Message:
@@ -189,6 +167,16 @@ class Exchange:
         elif kind in _BODIES and not message.get("more_body") and not leases.try_settle():
             return self._send_last(message)
         return self._send(message)
+
+    async def refuse(self, request: Request, error: Exception) -> None:
+        """Answer a refusal, by the app's own responder where there is one; raise it if an answer has begun."""
+        if self.started:
+            raise error
+        made = await self._middleware.respond(request, self._middleware.answer(error), error)
+        if isinstance(made, Answer):
+            await send_answer(made, self._send, bodiless=request.raw["method"] == "HEAD")
+        else:
+            await made(request.raw, self._receive, self._send)
 
     async def _send_early(self, message: Message) -> None:
         """Send what goes ahead of an answer."""
@@ -244,16 +232,19 @@ class Handshake(Exchange):
             await self._leases.settle()
         await self._send(message)
 
-    async def refuse(self, answer: Answer, scope: Scope) -> None:
+    async def refuse(self, request: Request, error: Exception) -> None:
         """Refuse the websocket: with the answer itself where nothing was accepted yet and the server can send it.
 
-        Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest.
+        Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest. If it is over
+        already, the refusal is raised.
         """
-        if not self._connected:
-            await self.receive()  # the app has not come to it, and a server expects it
-            if self.gone:
-                return
-        if not self.started and _WEBSOCKET_RESPONSE in (scope.get("extensions") or ()):
+        if self.gone:
+            raise error
+        answer = self._middleware.answer(error)
+        # a server expects that the first message is received, and the app may not have come to it
+        if not self._connected and (await self.receive())["type"] == "websocket.disconnect":
+            return
+        if not self.started and _WEBSOCKET_RESPONSE in (request.raw.get("extensions") or ()):
             await send_answer(answer, self._send, kind=_WEBSOCKET_RESPONSE)
             return
         wait = dict(answer.headers).get("Retry-After")
@@ -261,6 +252,9 @@ class Handshake(Exchange):
         if wait is not None:
             code, reason = 1013, f"retry in {wait} s"
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+_EXCHANGES = {"http": Exchange, "websocket": Handshake}
 
 
 async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:

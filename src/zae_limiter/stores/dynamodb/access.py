@@ -147,7 +147,6 @@ def _key_names(wanted: Query) -> tuple[str, str]:
 
 
 def _query_request(table: str, wanted: Query) -> dict[str, Any] | None:
-    """Return the request for the first answer, or None if no sort key lies in the range."""
     found = _sort_condition(wanted)
     if found is None:
         return None

@@ -92,7 +92,6 @@ async def find(client: Client, layout: Layout, fetch: Fetch, query: Query, deadl
 
 
 def _range_of(query: Query) -> tuple[bytes, bytes, bytes]:
-    """Return what all entries of a range start with, and its ends, in the order of bytes."""
     head = f"{'0' if query.gsi is None else query.gsi[-1]}\0{query.pk}\0".encode()
     prefix = query.prefix.encode()
     low = max(prefix, (query.start or "").encode())
@@ -197,7 +196,6 @@ class Sweeper:
 
 
 def _parse_member(member: bytes) -> Key | None:
-    """Return the key of the record that a member of the expiry set is for, or None if it is not one of ours."""
     try:
         pk, sk, entries = json.loads(member)
     except (ValueError, TypeError):

@@ -119,7 +119,6 @@ class Reader:
         return found
 
     def _add(self, value: Any, size: int, found: list[Any]) -> None:
-        """Add an element of ``size`` bytes to the innermost array, or to the answers that were ``found``."""
         self._check_size(size)
         self._bytes += size
         if type(value) is _Opened:

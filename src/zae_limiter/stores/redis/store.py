@@ -184,7 +184,6 @@ class RedisStore:
         return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
 
     async def _commit_fully(self, cell: int, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
-        """Commit inside one cell with the full script."""
         committed, images = await self._run(cell, writes, deadline)
         if not committed:
             self.client.counts.conflicts += 1
@@ -259,7 +258,6 @@ def _by_key(writes: Sequence[Write], images: Sequence[Image | None]) -> dict[Key
 
 
 def _decode(answer: object, keys: Sequence[str]) -> str:
-    """Return a script's answer as text. Raise `CorruptRecordError` if it is not."""
     try:
         if isinstance(answer, bytes):
             return answer.decode()
@@ -269,7 +267,6 @@ def _decode(answer: object, keys: Sequence[str]) -> str:
 
 
 def _foreign(keys: Sequence[str]) -> CorruptRecordError:
-    """Return the error for something else at the key of a record."""
     where = " or ".join(map(repr, keys))
     return CorruptRecordError(
         f"What Redis holds at {where} is not a zae-limiter record. Delete it (reset_bucket() deletes a bucket), "
@@ -278,7 +275,6 @@ def _foreign(keys: Sequence[str]) -> CorruptRecordError:
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
-    """Return the error for a record to which an amount cannot be added."""
     for write, image in zip(writes, images, strict=True):
         if write.key.sk == STATE and image is not None:
             try:

@@ -187,7 +187,9 @@ def _read_holdings(old: Old) -> list[Holding]:
     reserved = {names.INFRASTRUCTURE_LIMIT} if "/" in old.key.pk.partition("#")[0] else set()
     limit_names = {name[2:-3] for name in fields if name.startswith("b_") and name.endswith("_tk")}
     refilled, found = whole_number(fields, ANCHOR), []
-    own = {name for name in limit_names - reserved if _is_own_quota(fields, name)}
+    # a quota that this version wrote: its period is one window, theirs a second at least
+    quotas = {name for name in limit_names - reserved if attribute(name, "ca") in fields}
+    own = {name for name in quotas if is_present(fields) and fields.get(attribute(name, "rp")) == 1}
     limits = policies.read_bucket_limits(fields, sorted(limit_names - reserved - own))
     for name, limit in limits.items():
         tk, tc, ws = (attribute(name, field) for field in ("tk", "tc", "ws"))
@@ -195,11 +197,6 @@ def _read_holdings(old: Old) -> list[Holding]:
         held = Holding(name, rule, tokens, refilled, whole_number(fields, tc, default=0))
         found.append(_estimate(held, fields) if is_present(fields) else held)
     return found + [_read_quota(old, name) for name in sorted(own)]
-
-
-def _is_own_quota(fields: Image, name: str) -> bool:
-    """Return whether a limit is a quota that this version wrote: its period is one window, theirs a second at least."""
-    return is_present(fields) and attribute(name, "ca") in fields and fields.get(attribute(name, "rp")) == 1
 
 
 def _read_quota(old: Old, name: str) -> Holding:

@@ -74,7 +74,8 @@ async def find_stragglers(store: DynamoStore, deployed: Deployed) -> Stragglers:
         items = await _query(store, "GSI2PK = :pk", f"RESOURCE#{resource}", IndexName="GSI2")
         found += [key for key in map(key_of, items) if key.pk.startswith(_ENTITY)]
     found += await _find_in_namespaces(store, nothing_left=not deployed.records_left)
-    examples = dict.fromkeys(_name_owner(key) for key in found)
+    owners = (key.pk.removeprefix(_ENTITY) if key.pk.startswith(_ENTITY) else " ".join(key) for key in found)
+    examples = dict.fromkeys(owners)
     return Stragglers(len(found), tuple(examples)[:_EXAMPLES])
 
 
@@ -139,10 +140,6 @@ def _find_old(store: DynamoStore, items: Iterable[Item], *, refused: bool) -> li
         elif refused:
             found.append(each.key)
     return found
-
-
-def _name_owner(key: Key) -> str:
-    return key.pk.removeprefix(_ENTITY) if key.pk.startswith(_ENTITY) else " ".join(key)
 
 
 async def _query(store: DynamoStore, condition: str, pk: str, *, start: str | None = None, **more: Any) -> list[Item]:

@@ -81,13 +81,6 @@ class UpgradeProgress(NamedTuple):
     records: Callable[[int, int], object] = lambda done, total: None
 
 
-def _code_in_s3(function: str) -> StackOperationError:
-    return StackOperationError(
-        f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
-        "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload it."
-    )
-
-
 class Upgrade:
     """The upgrade of one table. Data from before namespaces are moved to ``namespace_name``."""
 
@@ -126,16 +119,19 @@ class Upgrade:
 
     def _has_outdated_code(self, found: Stack | None, lambda_only: bool) -> bool:
         """Return whether our aggregator has other code that is to be uploaded."""
-        outdated_code = False
-        if found is not None and deployment.options_of(found).enable_aggregator:
-            function = function_name(self._name)
-            deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
-            outdated_code = not package.is_current(deployed)
-            if outdated_code and package.is_from_s3(deployed):  # it is renewed there
-                if lambda_only:
-                    raise _code_in_s3(function)
-                outdated_code = False
-        return outdated_code
+        if found is None or not deployment.options_of(found).enable_aggregator:
+            return False
+        function = function_name(self._name)
+        deployed = self._aws.call("lambda", "get_function_configuration", FunctionName=function)
+        if package.is_current(deployed) or not package.is_from_s3(deployed):
+            return not package.is_current(deployed)
+        if lambda_only:
+            raise StackOperationError(
+                f"The code of {function!r} comes from S3. Store this version's with `zae-limiter lambda-export --s3 "
+                "s3://BUCKET/FOLDER/` and deploy that key (--code-s3-key), or let `deploy --code-s3-bucket ''` upload "
+                "it."
+            )
+        return False  # it is renewed there
 
     def run(self, plan: UpgradePlan, *, lambda_only: bool, watch: UpgradeProgress) -> UpgradeResult:
         """Carry out the plan, skipping what has been done meanwhile. Return the changes."""
