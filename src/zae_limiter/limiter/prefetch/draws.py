@@ -45,6 +45,10 @@ class DrawEngine(Engine):
         """Return a new deadline, for work in the background."""
         return self._backend.deadline()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for some time."""
+        await self._runtime.new_signal().wait(seconds)
+
     async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Run several, some of them in parallel where calls take time."""
         at_once = 1 if self.never_suspends else _AT_ONCE
