@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
 from ..core.errors import CorruptRecordError, ValidationError
-from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
+from ..core.limit import MAX_AMOUNT, whole
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
 
 _MAX_KEY = 256
+_MAX_INSTANT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: no later one has a date."""
 _AHEAD_MS = 1_000
 """A bucket whose newest charge is further ahead than this, in ms, was charged before the clock was set back."""
 
@@ -367,6 +369,6 @@ def _check_moment(moment: object) -> int:
     if moment is None:
         return FOR_EVER
     instant_ms = round(parse_moment("expires_at", moment).timestamp() * 1000)
-    if instant_ms > MAX_INSTANT_MS:
+    if instant_ms > _MAX_INSTANT_MS:
         raise ValidationError("expires_at", moment, "must be in the year 9999 UTC at the latest; use None for never")
     return max(0, instant_ms)  # one before 1970 is as late as that

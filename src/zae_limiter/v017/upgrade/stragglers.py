@@ -31,15 +31,14 @@ from .moves import Move, Old
 from .partition import Partition, PartitionKey
 
 MOST_RESOURCES = 100
-"""So many resources are remembered, each of which costs a query."""
+"""Resources that are remembered; each costs a query."""
 _MOST_NAMESPACES = 100
-"""So many namespaces are looked at, each of which costs two queries, and one for each resource of `MOST_RESOURCES`
-for which entities have limits of their own."""
+"""Namespaces that are looked at; each costs two queries, and one per resource with limits of entities."""
 _EXAMPLES = 5
 _MOST_RECORDS = 1000
-"""So many records of one resource are counted."""
+"""Records that are counted per resource."""
 _MOST_LIMITS = 10_000
-"""So many limits of entities are read in all."""
+"""Limits of entities that are read in all."""
 _LONGEST_NAME = 256
 """No resource has a longer name."""
 _SECONDS = 30.0
