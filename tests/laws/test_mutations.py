@@ -117,7 +117,7 @@ MUTATIONS = [
     Mutation(
         "records.migration.migrate", "current, put[limit.at.window] = limit.begin(now_ms), now_ms", "pass", SESSIONS
     ),
-    Mutation("records.migration.migrate", "and name in cost and", "and", FIRST_USE),
+    Mutation("records.migration.migrate", "if name in cost and", "if", FIRST_USE),
     Mutation("records.charging._further_attributes", "found[limit.at.window] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "frame.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation(

@@ -80,6 +80,20 @@ class WriteCoalescer(Generic[G]):
             self.waiting.append(charge)
             return charge.signal
 
+    async def wait_to_lead(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> bool:
+        """Queue until the charge is decided together with others, or return True if it has to lead.
+
+        Raise `RateLimiterUnavailable` if its time is up before.
+        """
+        signal = self.queue(charge, new_signal)
+        if signal is None:
+            return True
+        await signal.wait(charge.deadline.left())
+        if not (charge.decided or charge.leads):
+            seconds = charge.deadline.seconds
+            raise RateLimiterUnavailable(f"No decision within {seconds:.3g} s: other calls were queued before it.")
+        return not charge.decided
+
     def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
         """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
         ends = leader.deadline.ends + leader.deadline.seconds * _SLACK

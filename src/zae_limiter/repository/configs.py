@@ -171,7 +171,7 @@ class ConfigOperations(Operations):
     async def _read_registry(self, registry: Callable[[str], Key]) -> list[str]:
         deadline, ns = await self._begin()
         image = (await self._backend.read([registry(ns)], deadline))[0] or {}
-        return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
+        return config.list_registered(image)
 
     async def _replace(
         self, level: Mapping[str, str], limits: tuple[Limit, ...] | None, principal: str | None, **given: Any
@@ -229,7 +229,8 @@ class ConfigOperations(Operations):
             writes = [config.replace(key, images[0], new, own), event]
             step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
-                writes.append(Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step}))
+                counts = {config.registered(level["resource"]): step}
+                writes.append(Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, counts))
             return writes
 
         try:
