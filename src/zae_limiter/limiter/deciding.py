@@ -82,7 +82,7 @@ class Lack(NamedTuple):
 UNKNOWN = Lack()
 
 
-def draft(
+def plan_commit(
     chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
 ) -> CommitPlan | Lack:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
@@ -124,7 +124,7 @@ def draft(
     if len(parts) == len(chain.primary_shards):
         return CommitPlan(charges, cost, parts, uses_other_shards)
     if chain.sharded:
-        return _draft_across_shards(chain, pending, now_ms, freshness)
+        return _use_other_shards(chain, pending, now_ms, freshness)
     return Lack(lack) if len(pending) == 1 else UNKNOWN
 
 
@@ -139,7 +139,7 @@ def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]
     return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
-def _draft_across_shards(
+def _use_other_shards(
     chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
 ) -> CommitPlan | Lack:
     """Choose whom to serve from whatever shards have the cost, if all were seen recently enough."""

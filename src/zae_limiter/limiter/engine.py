@@ -32,7 +32,7 @@ from .charge_path import ChargePath
 from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
+from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, known_refusal, plan_commit, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
 from .options import AcquireOptions, check_known
@@ -234,7 +234,7 @@ class Engine:
 
     # Deciding, committing, learning.
 
-    _draft = staticmethod(draft)
+    _plan_commit = staticmethod(plan_commit)
 
     async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
@@ -244,10 +244,10 @@ class Engine:
         freshness, lost = Freshness.REMEMBERED, 0
         while pending:
             try:
-                chosen = self._draft(chain, pending, now_ms, freshness)
+                chosen = self._plan_commit(chain, pending, now_ms, freshness)
                 if isinstance(chosen, CommitPlan) and freshness is Freshness.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
-                    chosen = self._draft(chain, pending, now_ms, freshness)
+                    chosen = self._plan_commit(chain, pending, now_ms, freshness)
             except StalePath:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
                 now_ms, freshness = chain.instant(self._clock.now_ms()), Freshness.REMEMBERED
@@ -281,7 +281,7 @@ class Engine:
     async def _commit_apart(
         self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline, lost: int
     ) -> Committed | Conflict:
-        """Apply a draft of several writes where one commit of them costs more; ``lost`` tries came before."""
+        """Apply a plan of several writes where one commit of them costs more; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
             return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)

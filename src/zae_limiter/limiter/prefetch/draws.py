@@ -103,7 +103,7 @@ class DrawEngine(Engine):
         finally:
             bucket.end(write)
 
-    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
+    def _plan_commit(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing
