@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_holding import WHOSE, turn
+from tests.limiter.test_slot_leases import WHOSE, turn
 from tests.limiter.test_observers import Observed
 from tests.limiter.test_slot_bounds import Watched
 from tests.support.waiting import until
