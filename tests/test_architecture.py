@@ -49,8 +49,7 @@ V017_HOOKS: dict[str, set[str]] = {
     "manifest.fields": {"limits_file"},
     "manifest.limits": {"limits_file"},
     "manifest.parsing": {"limits_file"},
-    "repository.builder": {"builder"},
-    "repository.opening": {"ignored"},
+    "repository.opening": {"builder", "ignored"},
     "repository.repository": {"ignored"},
     "sync.facade": {"ignored"},
     "sync.repository": {"ignored"},
@@ -250,6 +249,16 @@ def test_pure_layers_touch_no_clock_io_or_logging(layer: str) -> None:
         if found == layer:
             used = {module for ours, module in imports(path) if ours is None}
             assert not used & IMPURE, f"{path.relative_to(SOURCE)} imports {used & IMPURE}"
+
+
+def test_use_cases_spell_no_attribute_of_a_record() -> None:
+    """They take what `records/` reads of an image, or a constant of it."""
+    for name, tree in trees().items():
+        if name.partition(".")[0] in {"repository", "limiter"}:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                    image = ast.unparse(node.value).rpartition(".")[2]
+                    assert image != "image" or type(node.slice.value) is int, f"{name}: {ast.unparse(node)}"
 
 
 def test_use_cases_know_no_event_loop() -> None:

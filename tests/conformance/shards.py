@@ -24,7 +24,7 @@ ODD = Limit.custom("rpm", capacity=101, refill_amount=7, refill_period_seconds=9
 async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", only: int | None = None) -> None:
     """Split every shard there is, or one of them, by a client that looks first."""
     for _ in range(times):
-        chain = await limiter._chains.resolve(entity_id, "gpt-4", None, limiter._backend.deadline())
+        chain = await limiter._chains.resolve((entity_id, "gpt-4", None), limiter._backend.deadline())
         chain = await limiter._chains.read_all_shards(chain, limiter._backend.deadline())
         for step in sorted(chain.levels[0].shards, key=lambda step: step.level.shard):
             if only is None or only == step.level.shard:
@@ -33,7 +33,7 @@ async def split(limiter: RateLimiter, times: int = 1, entity_id: str = "key", on
 
 async def split_unseen(limiter: RateLimiter) -> None:
     """Split a bucket by a client that does not look first."""
-    chain = await limiter._chains.resolve("key", "gpt-4", None, limiter._backend.deadline())
+    chain = await limiter._chains.resolve(("key", "gpt-4", None), limiter._backend.deadline())
     await shards._split(limiter._backend, chain.primary_shards[0], limiter._backend.deadline())
 
 

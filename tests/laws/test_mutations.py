@@ -117,7 +117,7 @@ MUTATIONS = [
     Mutation(
         "records.migration.migrate", "current, put[limit.at.window] = limit.begin(now_ms), now_ms", "pass", SESSIONS
     ),
-    Mutation("records.migration.migrate", "and name in cost and", "and", FIRST_USE),
+    Mutation("records.migration.migrate", "if name in cost and", "if", FIRST_USE),
     Mutation("records.charging._further_attributes", "found[limit.at.window] = now_ms", "pass", AFTER),
     Mutation("limiter.planning.plan_part", "frame.idle.isdisjoint(cost)", "True", SESSIONS),
     Mutation(
@@ -321,7 +321,7 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "left[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "left[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
-    Mutation("limiter.deciding.CommitPlan.share", "later=dict(later)", "later={}", AT_ONCE, "distant, async"),
+    Mutation("limiter.deciding.CommitPlan.share", "later=later)", "later={})", AT_ONCE, "distant, async"),
     Mutation("core.decide._find_needs", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.acquiring import granted, take
 from zae_limiter import Limit
+from zae_limiter.stores.bounded import MAX_CACHED_KEYS
 from zae_limiter.testing import Harness
 
 RPM = [Limit.per_minute("rpm", 100)]
@@ -31,7 +32,7 @@ async def test_what_a_client_remembers_is_bounded(harness: Harness) -> None:
     bounded = [each for each in remembered(limiter) if hasattr(each, "_max_entries")]
     assert len(bounded) >= 3, "config, chains and sights"
     for each in bounded:
-        assert 0 < each._max_entries <= 100_000
+        assert 0 < each._max_entries <= MAX_CACHED_KEYS
         each._max_entries = 10
     for number in range(60):
         lease = await take(limiter, {"rpm": 60}, f"key-{number}")

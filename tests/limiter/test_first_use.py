@@ -92,7 +92,7 @@ async def test_statuses_and_headers_tell_the_window_of_the_bucket(harness: Harne
     harness.clock.advance_ms(HOUR_MS)
     (_, used) = await limiter.get_status("key", "gpt-4")
     assert (used.resets_at, used.available) == (end, 990)
-    (_, view) = Fields("ietf").view_statuses([tuple(getattr(used, name) for name in used.__match_args__[:11])] * 2)
+    (_, view), _ = Fields("ietf").view_statuses([tuple(getattr(used, name) for name in used.__match_args__[:11])] * 2)
     assert (view.full_in_ms, view.limit.refill_period_seconds) == (4 * HOUR_MS, 5 * 3_600)
     harness.clock.advance_ms(4 * HOUR_MS)
     (_, over) = await limiter.get_status("key", "gpt-4")

@@ -139,7 +139,7 @@ def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
     assert write is not None
     too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.begin())
     now_ms = client.clock.now_ms()
-    assert prefetcher.draws._draft(bucket.chain, [too_much], now_ms, Freshness.REMEMBERED) is UNKNOWN
+    assert prefetcher.draws._plan_commit(bucket.chain, [too_much], now_ms, Freshness.REMEMBERED) is UNKNOWN
     client.clock.advance_ms(501)
     assert prefetcher.keep_up() is None, "the corrections are in hand"
     bucket.end(write)

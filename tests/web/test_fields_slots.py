@@ -75,5 +75,5 @@ def test_whether_it_may_fit_earlier_is_said_of_the_longest_wait(rate_ms: int, at
 
 def test_more_in_flight_than_a_lowered_limit_has() -> None:
     status = LimitStatus("ann", "http", "parallel", SLOTS, -2, 1, True, 41.3)
-    (view,) = Fields().view_statuses(RateLimitExceeded([status]).list_fields())
+    (view,), _ = Fields().view_statuses(RateLimitExceeded([status]).list_fields())
     assert (view.remaining, view.in_flight, view.full_in_ms, view.retry_in_ms) == (0, 7, None, 41_300)

@@ -40,7 +40,7 @@ SPECIALS = {
         """
 self._inner = BlockingRateLimiter(repository._inner if isinstance(repository, SyncRepository) else repository, OTHERS)
 self.repository = SyncRepository._of(self._inner.repository, repository)
-self._options, self._port = self._inner.options, self._inner.port
+self._options, self._port = self._inner.leasing
 """,
         "its repository has a face too",
     ),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _PIPE_WIDTH = 10_000
-"""Where nobody looks at columns, no line is broken."""
+"""Width of output that is no terminal: no line is broken."""
 
 _LINE_EVERY = 1000
 """How far a count grows from one line of a log to the next."""
@@ -137,7 +137,7 @@ def encodable(text: str) -> str:
 
 
 def write_line(text: str) -> None:
-    """Write a line for whoever follows the work. It goes on if nobody does any more."""
+    """Write a line of progress. The work goes on if stderr is closed."""
     with suppress(OSError):
         click.echo(text, err=True)
 

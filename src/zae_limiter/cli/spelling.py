@@ -116,7 +116,7 @@ class TakenSlots(NamedTuple):
 
 
 def show_slots(headers: tuple[str, ...], limits: Sequence[TakenSlots]) -> None:
-    """Print who holds slots of some limits, the longest first for each; nothing if nobody does."""
+    """Print the holders of slots of some limits, the longest first for each; nothing if there are none."""
     rows = [
         (*each.where, slot.number, *_spell_times(slot, each.instant_ms), slot.holder)
         for each in limits

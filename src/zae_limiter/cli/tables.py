@@ -23,7 +23,7 @@ GAPS = (3, 2, 1)
 _LEAST_TEXT = {2: 14, 1: 12}
 """By the gap between columns, how far texts are folded: what is narrower is easier to read on a line of its own."""
 _LEAST_NAME = (14, 14, 10, 7, 1)
-"""How far names are shortened after so many columns were left out, before one more is."""
+"""By the number of columns left out, how far names are shortened before one more is left out."""
 _UNBOUND = 10_000
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TRACK = "grey23"

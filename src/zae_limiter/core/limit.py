@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from . import names
 from .calendar import Calendar
+from .policy import LimitPolicy, check_alerts, check_floors
 from .schedule import ScheduleEntry, check_factor, check_new_schedule, check_schedule, find_active, read_schedule
 from .validation import (
     MAX_AMOUNT as MAX_AMOUNT,
@@ -19,8 +20,6 @@ from .validation import (
     whole as whole,
 )
 
-MAX_INSTANT_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: no later one has a date."""
 _MOST_MS = 250_000_000_000_000
 """How far from 1970 an instant may be for which a schedule is asked: it has a date in every time zone, also before."""
 MAX_SLOTS = 10_000
@@ -35,14 +34,6 @@ _NUMBERS = (
     ("refill_period_seconds", MAX_PERIOD_SECONDS, "seconds"),
 )
 """The fields of a limit that are numbers: the most of each, and what it counts."""
-
-
-class LimitPolicy(TypedDict, total=False):
-    """The keywords of `Limit` that do not depend on how it refills."""
-
-    soft: bool
-    floors: Mapping[str, float] | None
-    alerts: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,34 +111,22 @@ class Limit:
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a second, with up to ``burst`` at once (``rate`` if None).
-
-        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
-        """
+        """Return a limit of ``rate`` tokens a second, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 1, **policy)
 
     @classmethod
     def per_minute(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a minute, with up to ``burst`` at once (``rate`` if None).
-
-        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
-        """
+        """Return a limit of ``rate`` tokens a minute, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 60, **policy)
 
     @classmethod
     def per_hour(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens an hour, with up to ``burst`` at once (``rate`` if None).
-
-        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
-        """
+        """Return a limit of ``rate`` tokens an hour, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 3_600, **policy)
 
     @classmethod
     def per_day(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
-        """Return a limit of ``rate`` tokens a day, with up to ``burst`` at once (``rate`` if None).
-
-        The ``policy`` may have ``soft``, ``floors`` and ``alerts``, those of the class.
-        """
+        """Return a limit of ``rate`` tokens a day, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
         return cls.custom(name, rate if burst is None else burst, rate, 86_400, **policy)
 
     @classmethod
@@ -435,34 +414,3 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
             raise ValidationError(field, limit.name, "names a limit twice")
         by_name[limit.name] = limit.with_schedule(limit.schedule) if limit.schedule else limit
     return tuple(by_name[name] for name in sorted(by_name))
-
-
-def check_floors(floors: object) -> tuple[tuple[str, float], ...]:
-    """Return floors as pairs sorted by priority. Raise `ValidationError` unless they are parts from 0 to below 1."""
-    if not floors:
-        return ()
-    try:
-        pairs = dict(floors)  # type: ignore[call-overload]  # what the except is for
-    except (TypeError, ValueError):
-        raise ValidationError(
-            "floors", floors, "must map priorities to parts of the capacity: {'batch': 0.3}"
-        ) from None
-    for priority, part in pairs.items():
-        names.limit_name(priority, "floors")
-        if type(part) not in (int, float) or not 0 <= part < 1:
-            raise ValidationError(f"floors[{priority!r}]", part, "must be a part of the capacity from 0 to below 1")
-    return tuple(sorted(pairs.items()))
-
-
-def check_alerts(alerts: object) -> tuple[float, ...]:
-    """Return thresholds, sorted. Raise `ValidationError` unless they are at most eight parts of the capacity."""
-    if alerts is None:
-        return ()
-    if not isinstance(alerts, (tuple, list)) or len(alerts) > 8:
-        raise ValidationError("alerts", alerts, "must be a list of at most 8 parts of the capacity, e.g. (0.8, 0.95)")
-    for part in alerts:
-        if type(part) not in (int, float) or not 0 < part <= 1:
-            raise ValidationError("alerts", part, "must be a part of the capacity above 0 and at most 1, e.g. 0.8")
-        if abs(round(part * 1000) - part * 1000) > 1e-6:  # what a float cannot say exactly
-            raise ValidationError("alerts", part, "must be in whole thousandths, e.g. 0.8 or 0.995")
-    return tuple(sorted({round(float(part), 3) for part in alerts}))

@@ -64,6 +64,14 @@ class Rule(NamedTuple):
         capacity, period, phase = (self.capacity + shard) // count, self.period * count, self.period * shard
         return Rule(capacity, self.amount, period, phase, self.calendar)
 
+    def begin(self, start_ms: int | None) -> Rule:
+        """Return the rule in a bucket whose window has begun with its first use at ``start_ms``; others stay."""
+        return self if self.calendar is None else self._replace(calendar=self.calendar.begin(start_ms))
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Return whether a window begins with the next use."""
+        return self.calendar is not None and self.calendar.is_idle(now_ms)
+
     def produced(self, instant_ms: int) -> int:
         """Return the millitokens made by an instant."""
         ticks = instant_ms if self.calendar is None else self.calendar.index(instant_ms)

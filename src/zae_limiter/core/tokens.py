@@ -88,8 +88,7 @@ class TokenLimit(NamedTuple):
 
     def begin(self, start_ms: int | None) -> TokenLimit:
         """Return the limit in a bucket whose window has begun with its first use at ``start_ms``."""
-        calendar = self.rule.calendar
-        return self if calendar is None else self._replace(rule=self.rule._replace(calendar=calendar.begin(start_ms)))
+        return self._replace(rule=self.rule.begin(start_ms))
 
 
 class TokenFrame(NamedTuple):

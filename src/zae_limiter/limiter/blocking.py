@@ -31,11 +31,6 @@ class BlockingRateLimiter(BlockingStackOperations, RateLimiter):
     _repository_type = BlockingRepository
 
     @property
-    def options(self) -> OptionChecks:
-        """The checks of the options of an acquire."""
-        return self._options
-
-    @property
-    def port(self) -> LeasePort:
-        """How leases reach what charges them."""
-        return self._port
+    def leasing(self) -> tuple[OptionChecks, LeasePort]:
+        """What makes leases: the checks of options, and how leases reach what charges them."""
+        return self._options, self._port

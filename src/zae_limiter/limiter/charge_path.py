@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..core.decide import Reading, describe, refusal, wait_for
@@ -17,15 +16,14 @@ from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
 from ..records import bucket, keys
 from ..records.algebra import Image, Key, Write
-from ..records.level import SHARDS, BucketLimits, attribute
+from ..records.level import SHARDS, BucketLimits
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
-from ..records.slots import MOST_TAKEN
+from ..records.slots import MOST_TAKEN, count_takes
 from ..repository.last_seen import LastSeen, Outlook, Reserving
 from ..runtime.port import has_ended
 from .coalescer import WriteCoalescer
 from .options import Override, qualify
 
-_NOTHING: Mapping[Key, Image | None] = MappingProxyType({})
 _FRESH_MS = 1_000
 """For how long after it was read config may make new buckets, in milliseconds."""
 
@@ -57,17 +55,16 @@ class BucketShard(NamedTuple):
 
 
 class BucketShards(NamedTuple):
-    """One entity of a chain: the shard that this process charges first, and the shards that it has seen.
-
-    ``complete`` says that these are all there are, ``busy`` that others have written to them since they were looked
-    at before. ``read_ms`` is when the config of the entity was read (`FOR_EVER`: just now).
-    """
+    """One entity of a chain: the shard that this process charges first, and the shards that it has seen."""
 
     home: BucketShard
     shards: tuple[BucketShard, ...]
     complete: bool = True
+    """Whether these are all there are."""
     busy: bool = False
+    """Whether others have written to them since they were looked at before."""
     read_ms: int = FOR_EVER
+    """When the config of the entity was read (`FOR_EVER`: just now)."""
 
     def is_unsure(self, now_ms: int) -> bool:
         """Return whether the bucket has to be made under config that was read some time ago.
@@ -83,7 +80,7 @@ class BucketShards(NamedTuple):
 
     def reading(self, now_ms: int, images: Mapping[Key, Image | None] | None = None) -> Reading:
         """Return the bucket as last seen, or with some of its images as given."""
-        return _read(self.shards, now_ms, images or {})
+        return _read(self.shards, now_ms, images)
 
     @property
     def images(self) -> list[Image]:
@@ -174,9 +171,8 @@ class ChargePath:
 
     def complete(self, cost: Mapping[str, int]) -> Mapping[str, int]:
         """Return the cost with a slot of each concurrency limit that it does not name."""
-        if not self.slot_names:
-            return cost
-        return {**cost, **{name: MILLI for name in self.slot_names if name not in cost}}
+        slots = {name: MILLI for name in self.slot_names if name not in cost}
+        return {**cost, **slots} if slots else cost
 
     def check_slots(self, cost: Mapping[str, int]) -> None:
         """Raise `ValidationError` for a cost of more slots than one write can take."""
@@ -211,9 +207,8 @@ class ChargePath:
         found = self.parts.get(places)
         if found is None:
             levels, validity = [self.levels[place] for place in places], (self.since_ms, self.valid_until_ms)
-            made = ChargePath(tuple(levels), self.given, *validity, self.generation, whole=(self, places))
-            found = self.parts.setdefault(places, made)
-        return found
+            found = ChargePath(tuple(levels), self.given, *validity, self.generation, whole=(self, places))
+        return self.parts.setdefault(places, found)
 
     def cost_at(self, level: BucketLimits, cost: Mapping[str, int]) -> Mapping[str, int]:
         """Return the part of a cost that is taken from the resource of a level, by plain limit names."""
@@ -234,8 +229,7 @@ class ChargePath:
 
     def count_takes(self) -> int:
         """Return how often slots of its buckets were taken, as last seen."""
-        images = [(level, seen.image or {}) for level, seen in self.primary_shards]
-        return sum(image.get(attribute(name, "tn"), 0) for level, image in images for name in level.slot_limits)
+        return sum(count_takes(level, seen.image or {}) for level, seen in self.primary_shards)
 
     def note_reservation(self, lease: Reserving, cost: Mapping[str, int]) -> None:
         """Remember that a lease takes tokens, which may come back."""
@@ -281,15 +275,14 @@ class ChargePath:
         costs = [(level, self.cost_at(level.home.level, cost)) for level in self.levels]
         return self.present([level.reading_for(here, now_ms) for level, here in costs], now_ms)
 
-    def home_readings(self, now_ms: int) -> list[Reading]:
+    def primary_readings(self, now_ms: int) -> list[Reading]:
         """Return what the shards hold that are charged first."""
         return self.present([_read([home], now_ms) for home in self.primary_shards], now_ms)
 
     def present(self, readings: list[Reading], now_ms: int) -> list[Reading]:
         """Return readings of its levels as callers see them, for costs that name the limits of several resources."""
-        if not self.multi_resource:
-            return readings
-        return [reading._replace(qualifier=qualify("", reading.resource)) for reading in readings]
+        several = bool(self.multi_resource)
+        return [each._replace(qualifier=qualify("", each.resource)) for each in readings] if several else readings
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
@@ -298,8 +291,8 @@ class ChargePath:
                 shard.show(images[shard.level.key], now_ms)
 
 
-def _read(shards: Sequence[BucketShard], now_ms: int, given: Mapping[Key, Image | None] = _NOTHING) -> Reading:
+def _read(shards: Sequence[BucketShard], now_ms: int, given: Mapping[Key, Image | None] | None = None) -> Reading:
     """Return what shards of a bucket hold, as last seen or with the images that are given."""
-    rows = [(level, given.get(level.key, seen.image)) for level, seen in shards]
+    rows = [(level, (given or {}).get(level.key, seen.image)) for level, seen in shards]
     tables = [seen.slots_of(image) for (_, seen), (_, image) in zip(shards, rows, strict=True)]
     return bucket.reading(rows, now_ms, tables)

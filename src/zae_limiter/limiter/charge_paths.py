@@ -62,8 +62,8 @@ class ChargePaths:
 
     async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[ChargePath, Deadline]:
         """Resolve the chain of an acquire. Return it with the deadline, which begins when the store is ready."""
-        deadline = await self.begin(*name[:2], deadline)
-        return await self.resolve(*name, deadline), deadline
+        deadline = await self.begin(name, deadline)
+        return await self.resolve(name, deadline), deadline
 
     def check_cost(
         self, chain: ChargePath, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None
@@ -89,43 +89,37 @@ class ChargePaths:
                 shown = (level.entity_id, level.resource, entity_id, *words)
                 log_event(NOT_CHARGED, message, *shown, **self._backend.log_fields(), **fields)
 
-    def known(self, entity_id: str, resource: Resource, given: Override | None, now_ms: int) -> ChargePath | None:
+    def known(self, name: Name) -> ChargePath | None:
         """Return the remembered chain, or None if it may be out of date."""
+        cache, now_ms = self._cache, self._backend.clock.now_ms()
         try:
-            chain = self.get((entity_id, resource, given))
+            chain = self.get(name)
         except TypeError:  # not hashable: no name, as `resolve` will say
             return None
-        cache = self._cache
         if chain is None or chain.generation != cache.generation or not chain.since_ms <= now_ms < chain.valid_until_ms:
             return None
         cache.hits += 1
         return chain
 
-    async def find(self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline) -> ChargePath:
+    async def find(self, name: Name, deadline: Deadline) -> ChargePath:
         """Return the remembered chain, resolved anew if it may be out of date."""
-        known = self.known(entity_id, resource, given, self._backend.clock.now_ms())
-        if known is not None:
-            return known
-        return await self.resolve(entity_id, resource, given, await self.begin(entity_id, resource, deadline))
+        return self.known(name) or await self.resolve(name, await self.begin(name, deadline))
 
-    async def resolve(
-        self, entity_id: str, resource: Resource, given: Override | None, deadline: Deadline
-    ) -> ChargePath:
+    async def resolve(self, name: Name, deadline: Deadline) -> ChargePath:
         """Resolve level by level; each costs at most one read, which brings its bucket along. Join several resources.
 
         The deadline is from `begin`.
         On a store that suspends, those of an event loop who need the same chain at once come one after the other, in
         the order in which they came: the first of them reads, the others find what it has read.
         """
-        if isinstance(resource, tuple):
-            work = partial(self._resolve_several, entity_id, resource, given, deadline)
+        if isinstance(name[1], tuple):
+            work = partial(self._resolve_several, name[0], name[1], name[2], deadline)
         else:
-            work = partial(self._resolve, entity_id, resource, given, {}, deadline)
+            work = partial(self._resolve, name[0], name[1], name[2], {}, deadline)
         if self._backend.store.capabilities.instant:
             return await work()
-        name = (entity_id, resource, given)
-        late = f"The limits of {entity_id!r} could not be read within {deadline.seconds:.3g} s."
-        return await self._flights.run(name, partial(self._find, name), work, deadline, late)
+        late = f"The limits of {name[0]!r} could not be read within {deadline.seconds:.3g} s."
+        return await self._flights.run(name, partial(self.known, name), work, deadline, late)
 
     async def _resolve_several(
         self, entity_id: str, resources: tuple[str, ...], given: Override | None, deadline: Deadline
@@ -136,13 +130,13 @@ class ChargePaths:
         unknown: list[ValidationError] = []
         for each in resources:
             try:
-                chains.append(await self.find(entity_id, each, given, deadline))
+                chains.append(await self.find((entity_id, each, given), deadline))
             except ValidationError as error:
                 if given is None or error.field != "priority":
                     raise
                 unknown.append(error)
                 plain = None if given.limits is None else Override(given.limits)
-                chains.append(await self.find(entity_id, each, plain, deadline))
+                chains.append(await self.find((entity_id, each, plain), deadline))
         if len(unknown) == len(resources):
             raise unknown.pop(0)
         return self._remember(join(chains, given, {}))
@@ -152,8 +146,7 @@ class ChargePaths:
 
         Only those are read whose chains are not known. It changes nothing but how many calls `find` needs.
         """
-        now_ms = self._backend.clock.now_ms()
-        missing = {pair for pair in wanted if self.known(*pair, given, now_ms) is None}
+        missing = {pair for pair in wanted if self.known((*pair, given)) is None}
         if len(missing) < 2 or not self._cache.ttl_ms or self._backend.store.capabilities.instant:
             return
         ns = await self._backend.ns(deadline)
@@ -170,23 +163,21 @@ class ChargePaths:
             if not missing:
                 return
 
-    async def begin(self, entity_id: str, resource: Resource, deadline: Deadline) -> Deadline:
+    async def begin(self, name: Name, deadline: Deadline) -> Deadline:
         """Return the deadline for `resolve`: all of its time if the store was not prepared for calls until now.
 
         Raise `ValidationError` for names that nobody can have.
         """
+        entity_id, resource, _ = name
         names.entity_id(entity_id)
         if type(resource) is not str or not self._limits.has_met(resource):  # else it was checked for another entity
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
 
-    def _find(self, name: Name) -> ChargePath | None:
-        return self.known(*name, self._backend.clock.now_ms())
-
-    def is_resolving(self, entity_id: str, resource: Resource, given: Override | None) -> bool:
+    def is_resolving(self, name: Name) -> bool:
         """Return whether others of this event loop, who came before, still wait for the chain."""
-        return self._flights.is_under_way((entity_id, resource, given))
+        return self._flights.is_under_way(name)
 
     async def follow(self, chain: ChargePath, deadline: Deadline, *, charges: bool = False) -> ChargePath:
         """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
@@ -232,9 +223,9 @@ class ChargePaths:
             with contextlib.suppress(RateLimiterUnavailable):
                 chain = await self.read_all_shards(chain, deadline) if shards.is_time_to_look(chain, now_ms) else chain
             homes = [shards.choose_home(level, now_ms) for level in chain.levels]
-        return self.change_homes(chain, homes) if len(homes) == len(chain.levels) else chain
+        return self.use_primary_shards(chain, homes) if len(homes) == len(chain.levels) else chain
 
-    def change_homes(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
+    def use_primary_shards(self, chain: ChargePath, primary_shards: list[BucketShard]) -> ChargePath:
         """Return the chain with other primary shards, where there were tokens when the old ones had none."""
         pairs = zip(chain.levels, primary_shards, strict=True)
         return self._change(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -91,7 +91,7 @@ class Charger:
         if availability.is_open and self._goes_unasked(request, chain):
             return None
         try:
-            if chain is None or (self.chains.resolving and self.chains.is_resolving(*name)):
+            if chain is None or (self.chains.resolving and self.chains.is_resolving(name)):
                 chain, deadline = await self.chains.resolve_for(name, deadline)
                 now_ms = self.backend.clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
@@ -152,7 +152,7 @@ class Charger:
         async def attempt(turn: Turn) -> Grant:
             """Try under the limits in force by now, which may have changed while somebody waited."""
             renewed = deadline.renew(deadline.seconds + options.max_wait_ms / 1000)
-            known = await self.chains.find(*request.name, renewed)
+            known = await self.chains.find(request.name, renewed)
             check_known("consume", cost, known.names)
             now_ms = self.backend.clock.now_ms()
             return await self.engine.take(known, cost, now_ms, renewed, options, options.holder, turn)
@@ -160,7 +160,7 @@ class Charger:
         async def look(marks: Sequence[Write]) -> ChargePath:
             self.backend.check_usable()
             renewed = self.backend.deadline(deadline.seconds)
-            return await self.engine.look(await self.chains.find(*request.name, renewed), renewed, marks)
+            return await self.engine.look(await self.chains.find(request.name, renewed), renewed, marks)
 
         wait_ms = options.max_wait_ms
         return await Standing(self.lines, self.backend, chain, whole, wait_ms, attempt, look, note_wait).wait()
@@ -169,12 +169,12 @@ class Charger:
         """Raise as `take` would, but take nothing. Return False if the caller goes on without the store."""
         options, availability, cost = request.options, self.availability, request.cost
         deadline, answers = self.backend.deadline(options.timeout), availability.answers
-        known = self.chains.known(*request.name, self.backend.clock.now_ms()) if availability.is_open else None
+        known = self.chains.known(request.name) if availability.is_open else None
         if availability.is_open and self._goes_unasked(request, known):
             return False
         try:
-            deadline = await self.chains.begin(request.entity_id, request.resource, deadline)
-            chain = await self.chains.find(*request.name, deadline)
+            deadline = await self.chains.begin(request.name, deadline)
+            chain = await self.chains.find(request.name, deadline)
             check_known("consume", cost, chain.names)
             await self.engine.check(chain, chain.complete(cost), self.backend.clock.now_ms(), deadline)
         except (RateLimiterUnavailable, ConfigurationError) as error:
@@ -183,9 +183,7 @@ class Charger:
         availability.report_answer()
         return True
 
-    def hold(
-        self, lease: Reserving, request: AcquireRequest, grant: Grant, holder: SlotHolder | None = None
-    ) -> SlotHolder:
+    def hold(self, lease: Reserving, request: AcquireRequest, grant: Grant, holder: SlotHolder | None) -> SlotHolder:
         """Renew the slots of a grant until they are settled. Return the holder of all slots of the lease."""
         holder = holder or SlotHolder(lease, request, self.backend.runtime.caller(), self.backend.clock)
         self.slot_leases.hold(holder, grant)
@@ -264,7 +262,7 @@ class Charger:
             raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
         try:
             if grant is None:
-                chain = await self.chains.find(*request.name, deadline)
+                chain = await self.chains.find(request.name, deadline)
                 grant = await self.engine.grant_nothing(chain, deadline)
             await self.engine.settle(grant, delta, deadline)
         except RateLimiterUnavailable:
@@ -281,6 +279,7 @@ class ObservedCharger(Charger):
 
     def __post_init__(self) -> None:
         self._take_now, self._settle_now = self.take_now, self.settle_now
+        self._tells_updates = self._settle_now is not None and bool(self.observers.of["on_store_call"])
         if self._take_now is not None:
             self.take_now, self.settle_now = self._take_observed, self._settle_observed
 
@@ -316,27 +315,24 @@ class ObservedCharger(Charger):
         try:
             granted = self._take_now(lease, entity_id, resource, cost, options)
         except ZAELimiterError as error:
-            self._tell_update(started, error)
+            if self._tells_updates and isinstance(error, RateLimitExceeded):
+                self.observers.notify_call("update", started, "conflict")
+            elif self._tells_updates:
+                self.observers.notify_call("update", started, "failed", error)
             tell(entity_id, (resource,), error, started)
             raise
         if granted is not None:
-            self._tell_update(started)
+            if self._tells_updates:
+                self.observers.notify_call("update", started, "done")
             tell(entity_id, (resource,), "granted", started, None, find_overdrawn(granted))
         return granted
 
     def _settle_observed(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         started = self.observers.now()
         is_settled = self._settle_now is not None and self._settle_now(entity_id, resource, granted, delta)
-        if is_settled and any(delta.values()):
-            self._tell_update(started)
+        if is_settled and self._tells_updates and any(delta.values()):
+            self.observers.notify_call("update", started, "done")
         return is_settled
-
-    def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
-        """Tell of an update of a store inside the process: what can settle at once makes them."""
-        if self._settle_now is not None:
-            refused = isinstance(error, RateLimitExceeded)
-            outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
-            self.observers.notify_call("update", started, outcome, None if refused else error)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 
 from ..core.errors import RateLimiterUnavailable
 from ..records.algebra import Image, Write
@@ -15,13 +15,8 @@ from ..runtime.deadline import Deadline
 from ..runtime.port import Signal
 
 G = TypeVar("G")
-
-
-class Turn(Protocol):
-    """The turn of a caller that stands in line."""
-
-    def pass_on(self, write: Write, level: BucketLimits, image: Image) -> Write:
-        """Return a write to a level's bucket that serves the caller, with the mark of the one behind it."""
+Turn: TypeAlias = Callable[[Write, BucketLimits, Image], Write]
+"""Returns a write to a level's bucket that serves a caller who stands in line, with the mark of the one behind it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +80,20 @@ class WriteCoalescer(Generic[G]):
             self.waiting.append(charge)
             return charge.signal
 
+    async def wait_to_lead(self, charge: PendingCharge[G], new_signal: Callable[[], Signal]) -> bool:
+        """Queue until the charge is decided together with others, or return True if it has to lead.
+
+        Raise `RateLimiterUnavailable` if its time is up before.
+        """
+        signal = self.queue(charge, new_signal)
+        if signal is None:
+            return True
+        await signal.wait(charge.deadline.left())
+        if not (charge.decided or charge.leads):
+            seconds = charge.deadline.seconds
+            raise RateLimiterUnavailable(f"No decision within {seconds:.3g} s: other calls were queued before it.")
+        return not charge.decided
+
     def batch(self, leader: PendingCharge[G]) -> list[PendingCharge[G]]:
         """Return those who wait, the leader included, in the order of their coming, up to one with much more time."""
         ends = leader.deadline.ends + leader.deadline.seconds * _SLACK
@@ -94,21 +103,10 @@ class WriteCoalescer(Generic[G]):
                 taken.append(self.waiting.pop(0))
         return taken
 
-    def leave(self) -> None:
-        """Make the one in the queue with the most time left the leader, or end it."""
-        with self.lock:
-            if not self.waiting:
-                self._leader.clear()
-                return
-            heir = max(self.waiting, key=lambda charge: charge.deadline.ends)
-            self._leader[None] = heir
-            heir.leads = True
-        _wake(heir)
-
     def decide(self, batch: list[PendingCharge[G]], failure: Exception | None) -> list[G]:
-        """Tell the batch its outcome and leave; return the grants whose callers are gone: they have to go back.
+        """Tell the batch its outcome; return the grants whose callers are gone: they have to go back.
 
-        Charges without an outcome end with ``failure``.
+        Charges without an outcome end with ``failure``. The one in the queue with the most time left leads from now on.
         """
         orphaned = []
         with self.lock:
@@ -118,12 +116,15 @@ class WriteCoalescer(Generic[G]):
                     charge.error = charge.error or failure or RateLimiterUnavailable(_INTERRUPTED)
                 elif charge.abandoned:
                     orphaned.append(charge.grant)
-            if len(batch) == 1 and batch[0].signal is None and not self.waiting:
+            heir = max(self.waiting, key=lambda charge: charge.deadline.ends, default=None)
+            if heir is None:
                 self._leader.clear()
-                return orphaned
-        for charge in batch:
-            _wake(charge)
-        self.leave()
+            else:
+                self._leader[None] = heir
+                heir.leads = True
+        for charge in batch if heir is None else (*batch, heir):
+            if charge.signal is not None:
+                charge.signal.set()
         return orphaned
 
     def withdraw(self, charge: PendingCharge[G], *, alone: bool) -> list[G]:
@@ -144,8 +145,3 @@ class WriteCoalescer(Generic[G]):
 _INTERRUPTED = "The write that was to make the decision was interrupted."
 _SLACK = 0.1
 """How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
-
-
-def _wake(charge: PendingCharge[G]) -> None:
-    if charge.signal is not None:
-        charge.signal.set()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from ..records.algebra import Committed, Conflict, Image, Key, Write, apply_write
 from ..records.ledger import BucketChange
@@ -14,7 +15,9 @@ from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from .charge_path import ChargePath
 from .planning import ShardCharge, plan_again
-from .settling import SettlementPart, Settling
+from .settling import SettlementPart
+
+Settle: TypeAlias = Callable[[Sequence[SettlementPart]], Awaitable[None]]
 
 _FOR_UNDOING = 0.25
 """The share of the time left that is kept for giving back what was taken, should one of several writes fail."""
@@ -43,7 +46,7 @@ async def commit_transaction(
 
 
 async def commit_each(
-    backend: Backend, settling: Settling, parts: list[ShardCharge], now_ms: int, deadline: Deadline
+    backend: Backend, settle: Settle, parts: list[ShardCharge], now_ms: int, deadline: Deadline
 ) -> Committed | Conflict:
     """Commit in parallel; a part that only lost a race tries again, and if one does not fit the others go back.
 
@@ -75,17 +78,15 @@ async def commit_each(
                 break
     except BaseException:
         with contextlib.suppress(Exception):  # what went wrong first is what the caller hears of
-            await _undo(settling, parts, done, now_ms)
+            await _undo(settle, parts, done, now_ms)
         raise
     if len(done) == len(parts):
         return Committed(tuple([done[part.write.key] for part in parts]))
-    await _undo(settling, parts, done, now_ms)
+    await _undo(settle, parts, done, now_ms)
     return Conflict(lost)
 
 
-async def _undo(
-    settling: Settling, parts: Sequence[ShardCharge], done: Mapping[Key, Image | None], now_ms: int
-) -> None:
+async def _undo(settle: Settle, parts: Sequence[ShardCharge], done: Mapping[Key, Image | None], now_ms: int) -> None:
     """Give back what was committed, all of it even if one fails; then raise the first failure, if there was any.
 
     The thresholds that it has crossed are not announced, and left for whoever crosses them next.
@@ -99,7 +100,7 @@ async def _undo(
             seen.show(image, now_ms)
             charge, crossed = Charge.of(level, image, now_ms, cost=part.allowance_cost), _find_crossed(part)
             undone.append(SettlementPart(part.shard, back, charge, -part.grants, part.lots, crossed, part.slots))
-    await settling.settle(undone)
+    await settle(undone)
 
 
 def _find_crossed(part: ShardCharge) -> list[tuple[str, int, int]]:

@@ -10,13 +10,12 @@ from typing import NamedTuple
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..records.algebra import Image
 from ..records.charging import ALONE, Refusal
 from ..records.level import CREDITS, SHARDS
-from ..records.slots import MOST_TAKEN, SlotRequest
+from ..records.slots import MOST_TAKEN
 from .charge_path import BucketShard, ChargePath
 from .coalescer import PendingCharge
-from .grant import Grant
+from .grant import NOTHING, Grant
 from .planning import ShardCharge, StalePath, add_up, new_slot_request, plan_across_shards, plan_part
 
 _RECENT_MS = 100
@@ -39,28 +38,24 @@ class Freshness(enum.Enum):
 
 
 class CommitPlan(NamedTuple):
-    """Who is to be served by one commit, what they cost together, and its parts.
-
-    ``uses_other_shards`` if not the home shards alone have given it, or credits beside them.
-    """
+    """Who is to be served by one commit, what they cost together, and its parts."""
 
     charges: list[PendingCharge[Grant]]
     cost: Mapping[str, int]
     parts: list[ShardCharge]
     uses_other_shards: bool = False
+    """Whether not the home shards alone give it, or credits beside them."""
 
     def share(self, grant: Grant) -> None:
         """Give each charge its part of what was granted to all of them, with what those after it took on top."""
-        later: dict[str, int] = {}
-        parts = grant.parts
+        later, parts = NOTHING, grant.parts
         for charge in reversed(self.charges):
             if parts is not None:
                 costs = [grant.chain.cost_at(part.shard.level, charge.cost) for part in parts]
                 parts, last = zip(*[part.divide(cost) for part, cost in zip(parts, costs, strict=True)], strict=True)
                 grant = grant._replace(parts=last)
-            charge.grant = grant._replace(cost=charge.cost, later=dict(later))
-            for name, amount in charge.cost.items():
-                later[name] = later.get(name, 0) + amount
+            charge.grant = grant._replace(cost=charge.cost, later=later)
+            later = add_up([later, charge.cost])
 
 
 class Lack(NamedTuple):
@@ -73,24 +68,21 @@ class Lack(NamedTuple):
 
         Limits with a schedule and credits may have the cost at another moment.
         """
-        if not all(missing for _, missing in self.rows or ((None, ()),)):
+        if not self.rows or not all(missing for _, missing in self.rows):
             return None
-        if any(level.scheduled for level, _ in chain.primary_shards):
+        if any(level.scheduled or CREDITS in (seen.image or ()) for level, seen in chain.primary_shards):
             return None
-        if any(seen.image is not None and CREDITS in seen.image for _, seen in chain.primary_shards):
-            return None
-        kind = RateLimitExceeded
         if any(each.is_permanent for _, missing in self.rows for each in missing):
-            kind = CapacityExceeded
-        for (_, seen), _ in self.rows if kind is RateLimitExceeded else ():
+            return chain.refusal(CapacityExceeded, cost, now_ms)
+        for (_, seen), _ in self.rows:
             seen.refused = True
-        return chain.refusal(kind, cost, now_ms)
+        return chain.refusal(RateLimitExceeded, cost, now_ms)
 
 
 UNKNOWN = Lack()
 
 
-def draft(
+def plan_commit(
     chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
 ) -> CommitPlan | Lack:
     """Choose what to write for whom: as many as the home shards can take, else one from whatever shards have it.
@@ -100,7 +92,7 @@ def draft(
     """
     charges, cost = pending, pending[0].cost
     if len(pending) > 1:
-        fits = find_fitting(chain.home_readings(now_ms), [charge.cost for charge in pending], now_ms)
+        fits = find_fitting(chain.primary_readings(now_ms), [charge.cost for charge in pending], now_ms)
         charges = [charge for charge, fit in zip(pending, fits, strict=True) if fit]
         if chain.slot_names:
             charges = _choose_slot_requests(chain, charges)
@@ -118,30 +110,22 @@ def draft(
         if len(charges) > 1:
             grants = sum([level.charges(chain.cost_at(level, charge.cost)) for charge in charges])
         contention = seen.contention(now_ms) if seen.contended or level.partition_writes else ALONE
-        requests: tuple[SlotRequest, ...] = ()
-        if level.slot_limits:
-            requests = tuple([new_slot_request(chain.cost_at(level, charge.cost), charge.holder) for charge in charges])
+        slot_charges = charges if level.slot_limits else ()
+        requests = tuple([new_slot_request(chain.cost_at(level, each.cost), each.holder) for each in slot_charges])
         part = plan_part(home, image, here, now_ms, contention, grants, level.shard_count == 1, requests)
         if not isinstance(part, ShardCharge):
             lack = (*lack, (home, part))
             continue
-        if image is not None and (charges[0].turn is not None or len(charges) > 1):
-            part = _pass_turns_on(part, image, charges)
+        if image is not None:  # with the marks of the lines whose first waiters it serves handed to the next ones
+            for turn in [charge.turn for charge in charges if charge.turn is not None]:
+                part = part._replace(write=turn(part.write, level, image))
         parts.append(part)
         uses_other_shards = uses_other_shards or (image is not None and CREDITS in image)
     if len(parts) == len(chain.primary_shards):
         return CommitPlan(charges, cost, parts, uses_other_shards)
-    if chain.sharded and _may_use_other_shards(chain, now_ms, freshness):
-        return _draft_across_shards(chain, pending, now_ms) or UNKNOWN
-    return Lack(lack) if len(pending) == 1 and not chain.sharded else UNKNOWN
-
-
-def _pass_turns_on(part: ShardCharge, image: Image, charges: list[PendingCharge[Grant]]) -> ShardCharge:
-    """Return a part with the marks of the lines whose first waiters it serves handed to the next ones."""
-    for charge in charges:
-        if charge.turn is not None:
-            part = part._replace(write=charge.turn.pass_on(part.write, part.shard.level, image))
-    return part
+    if chain.sharded:
+        return _use_other_shards(chain, pending, now_ms, freshness)
+    return Lack(lack) if len(pending) == 1 else UNKNOWN
 
 
 def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]) -> list[PendingCharge[Grant]]:
@@ -155,20 +139,19 @@ def _choose_slot_requests(chain: ChargePath, charges: list[PendingCharge[Grant]]
     return [charge for charge, total in zip(charges, wanted, strict=True) if total <= MOST_TAKEN * MILLI]
 
 
-def _may_use_other_shards(chain: ChargePath, now_ms: int, freshness: Freshness) -> bool:
-    """Return whether the other shards were seen recently enough to take from them."""
-    if freshness is Freshness.REMEMBERED:
-        return all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
-    return freshness is Freshness.SHOWN
-
-
-def _draft_across_shards(chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int) -> CommitPlan | None:
+def _use_other_shards(
+    chain: ChargePath, pending: list[PendingCharge[Grant]], now_ms: int, freshness: Freshness
+) -> CommitPlan | Lack:
+    """Choose whom to serve from whatever shards have the cost, if all were seen recently enough."""
+    is_recent = all(now_ms - level.seen_ms <= _RECENT_MS for level in chain.levels)
+    if freshness is not Freshness.SHOWN and not (freshness is Freshness.REMEMBERED and is_recent):
+        return UNKNOWN
     different = {tuple(charge.cost.items()): charge for charge in reversed(pending)}
     for charge in reversed(different.values()):
         parts = plan_across_shards(chain, new_slot_request(charge.cost, charge.holder), now_ms)
         if parts is not None:
             return CommitPlan([charge], charge.cost, parts, uses_other_shards=True)
-    return None
+    return UNKNOWN
 
 
 def known_refusal(chain: ChargePath, cost: Mapping[str, int], now_ms: int, ttl_ms: int) -> RateLimitExceeded | None:
@@ -191,6 +174,6 @@ def known_refusal(chain: ChargePath, cost: Mapping[str, int], now_ms: int, ttl_m
 def remember_refusal(chain: ChargePath, error: RateLimitExceeded, cost: Mapping[str, int], now_ms: int) -> None:
     """Mark the buckets that have refused: the next request may need no question."""
     if not isinstance(error, CapacityExceeded):
-        for home, reading in zip(chain.primary_shards, chain.home_readings(now_ms), strict=True):
+        for home, reading in zip(chain.primary_shards, chain.primary_readings(now_ms), strict=True):
             if refusal([reading], cost, now_ms) is not None:
                 home.seen.refused = True

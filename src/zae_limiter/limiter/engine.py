@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ..core.change import Change
@@ -31,7 +32,7 @@ from .charge_path import ChargePath
 from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, draft, known_refusal, remember_refusal
+from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, known_refusal, plan_commit, remember_refusal
 from .grant import NOTHING, Grant, new_grant
 from .observers import Announcer
 from .options import AcquireOptions, check_known
@@ -61,14 +62,10 @@ class Engine:
         *,
         merges: bool = True,
     ) -> None:
-        self._backend = backend
-        self._store = backend.store
-        self._clock = backend.clock
-        self._runtime = backend.runtime
-        self._chains = chains
-        self._refusal_ttl_ms = refusal_ttl_ms
-        self._announcer = announcer
-        self._lines = lines
+        self._backend, self._store = backend, backend.store
+        self._clock, self._runtime = backend.clock, backend.runtime
+        self._chains, self._lines, self._announcer = chains, lines, announcer
+        self._refusal_ttl_ms, self._merges = refusal_ttl_ms, merges
         able = backend.store.capabilities
         self.never_suspends = able.instant and able.free_atomic_commit
         blocks = isinstance(backend.runtime, BlockingRuntime)
@@ -78,15 +75,10 @@ class Engine:
         """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
         self._splits, self._atomic = able.partition_writes > 0, able.free_atomic_commit
-        self._merges = merges
 
     def over(self, backend: Backend, kind: type[E]) -> E:
         """Return an engine of a kind over another backend; it is like this one otherwise."""
         return kind(backend, self._chains, self._refusal_ttl_ms, self._announcer, self._lines, merges=self._merges)
-
-    async def pause(self, seconds: float) -> None:
-        """Wait for some time."""
-        await self._runtime.new_signal().wait(seconds)
 
     async def take(
         self,
@@ -106,7 +98,7 @@ class Engine:
         charge = PendingCharge[Grant](cost, deadline, options is not None and options.atomic, holder, turn=turn)
         if chain.slot_names:
             if chain.sharded:
-                chain = self._chains.change_homes(chain, [level.freed_home(now_ms) for level in chain.levels])
+                chain = self._chains.use_primary_shards(chain, [level.freed_home(now_ms) for level in chain.levels])
             charge.asked, charge.cost = cost, cost if holder is None else chain.complete(cost)
             chain.check_slots(charge.cost)
         for _, seen in chain.primary_shards:
@@ -120,7 +112,7 @@ class Engine:
             known: WriteCoalescer[Grant] | None = chain.coalescers.get(scope) if self._merges else WriteCoalescer()
             coalescer = known or chain.add_coalescer(scope)
             try:
-                if coalescer.lead(charge) is charge or await self._wait_to_lead(coalescer, charge):
+                if coalescer.lead(charge) is charge or await coalescer.wait_to_lead(charge, self._runtime.new_signal):
                     work = self._charge_batch(coalescer, chain, charge, now_ms)
                     await (work if self._runs_through else self.finish(work))
             except BaseException as error:
@@ -188,7 +180,7 @@ class Engine:
         await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what runs ``work`` to its end, also if the caller is cancelled."""
+        """Return an awaitable that completes ``work`` even if the caller is cancelled."""
         return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: ChargePath, deadline: Deadline, marks: Sequence[Write] = ()) -> ChargePath:
@@ -204,28 +196,13 @@ class Engine:
 
     # Merging: one write in flight per chain; the others queue and go out together.
 
-    async def _wait_to_lead(self, coalescer: WriteCoalescer[Grant], charge: PendingCharge[Grant]) -> bool:
-        """Queue until the charge is decided together with others, or return True if it has to lead.
-
-        Raise `RateLimiterUnavailable` if its time is up before.
-        """
-        signal = coalescer.queue(charge, self._runtime.new_signal)
-        if signal is None:
-            return True
-        await signal.wait(charge.deadline.left())
-        if not (charge.decided or charge.leads):
-            seconds = charge.deadline.seconds
-            raise RateLimiterUnavailable(f"No decision within {seconds:.3g} s: other calls were queued before it.")
-        return not charge.decided
-
     async def _charge_batch(
         self, coalescer: WriteCoalescer[Grant], chain: ChargePath, leader: PendingCharge[Grant], now_ms: int
     ) -> None:
         """Decide the leader and all who wait, and give back what was granted to those who have left meanwhile."""
         if leader.decided:  # its caller has left before this began
             return
-        if leader.signal is not None:  # it has waited
-            now_ms = self._clock.now_ms()
+        now_ms = now_ms if leader.signal is None else self._clock.now_ms()  # it has waited
         leader.batch = batch = coalescer.batch(leader) if coalescer.waiting else [leader]
         failure: Exception | None = None
         try:
@@ -257,7 +234,7 @@ class Engine:
 
     # Deciding, committing, learning.
 
-    _draft = staticmethod(draft)
+    _plan_commit = staticmethod(plan_commit)
 
     async def charge(self, chain: ChargePath, pending: Charges, now_ms: int, deadline: Deadline) -> None:
         """Decide every charge: as many as fit, in order, go into one write; the others are refused."""
@@ -267,10 +244,10 @@ class Engine:
         freshness, lost = Freshness.REMEMBERED, 0
         while pending:
             try:
-                chosen = self._draft(chain, pending, now_ms, freshness)
+                chosen = self._plan_commit(chain, pending, now_ms, freshness)
                 if isinstance(chosen, CommitPlan) and freshness is Freshness.LOST_RACE:
                     now_ms = chain.instant(self._clock.now_ms())  # it fitted as of the race: only the form was wrong
-                    chosen = self._draft(chain, pending, now_ms, freshness)
+                    chosen = self._plan_commit(chain, pending, now_ms, freshness)
             except StalePath:
                 chain, pending = await self._follow(chain, pending, deadline, charges=True)
                 now_ms, freshness = chain.instant(self._clock.now_ms()), Freshness.REMEMBERED
@@ -304,12 +281,12 @@ class Engine:
     async def _commit_apart(
         self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline, lost: int
     ) -> Committed | Conflict:
-        """Apply a draft of several writes where one commit of them costs more; ``lost`` tries came before."""
+        """Apply a plan of several writes where one commit of them costs more; ``lost`` tries came before."""
         backend, parts = self._backend, chosen.parts
         if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
             return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)
-        settling = Settling(backend, self._chains, chain, deadline, self._announcer)
-        return await commit_each(backend, settling, parts, now_ms, deadline)
+        settle = partial(self.settle_parts, chain, deadline=deadline)
+        return await commit_each(backend, settle, parts, now_ms, deadline)
 
     def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
         """Keep the images after a commit, and give those their grants who were served by it.
@@ -317,7 +294,6 @@ class Engine:
         Return the parts that have crossed thresholds.
         """
         charges, cost, parts, uses_other_shards = chosen
-        crossing = []
         images = outcome.images[: len(parts)]  # behind them those of usage records
         for part, image in zip(parts, images, strict=True):
             level, seen = part.shard
@@ -329,8 +305,6 @@ class Engine:
                 part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
             if level.token_limits.soft or (level.slot_limits and level.may_overdraw):
                 self._announcer.announce_overdraft(level, part.write, now_ms)
-            if part.alerts:
-                crossing.append(part)
             if part.slots and seen.freed:
                 seen.forget_freed([(slot.limit_name, slot.number) for slot in part.slots])
         apart = uses_other_shards or chain.slot_names
@@ -339,7 +313,7 @@ class Engine:
             charges[0].grant = grant
         else:
             chosen.share(grant)
-        return crossing
+        return [part for part in parts if part.alerts]
 
     async def _learn_loss(
         self, chain: ChargePath, conflict: Conflict, chosen: CommitPlan, now_ms: int, lost: int, deadline: Deadline
@@ -360,11 +334,11 @@ class Engine:
             from random import random  # on first use: it brings a lot along
 
             most_ms = min(_BACK_OFF_MS << (lost - 1), _LONGEST_BACK_OFF_MS)
-            await self.pause(min(random() * most_ms / MILLI, deadline.left()))
+            await self._runtime.new_signal().wait(min(random() * most_ms / MILLI, deadline.left()))
 
     async def _follow(
-        self, chain: ChargePath, pending: list[PendingCharge[Grant]], deadline: Deadline, *, charges: bool = False
-    ) -> tuple[ChargePath, list[PendingCharge[Grant]]]:
+        self, chain: ChargePath, pending: Charges, deadline: Deadline, *, charges: bool = False
+    ) -> tuple[ChargePath, Charges]:
         """Go on under newer config if a bucket has met it; a charge for a limit that is gone is an error.
 
         Raise `StalePath` for a part of a chain, which has to be resolved as a whole.
@@ -374,26 +348,19 @@ class Engine:
         newer = await self._chains.follow(chain, deadline, charges=charges)
         if newer is chain:
             return chain, pending
-        chain = newer
         left = []
         for charge in pending:
+            asked = charge.cost if charge.asked is None else charge.asked
             try:
-                asked = charge.cost if charge.asked is None else charge.asked
-                check_known("consume", asked, chain.names)
-                charge.asked, charge.cost = asked, asked if charge.holder is None else chain.complete(asked)
+                check_known("consume", asked, newer.names)
+                charge.asked, charge.cost = asked, asked if charge.holder is None else newer.complete(asked)
                 left.append(charge)
             except ValidationError as error:
                 charge.error = error
-        return chain, left
+        return newer, left
 
     async def refuse(
-        self,
-        chain: ChargePath,
-        pending: list[PendingCharge[Grant]],
-        lack: Lack,
-        now_ms: int,
-        freshness: Freshness,
-        deadline: Deadline,
+        self, chain: ChargePath, pending: Charges, lack: Lack, now_ms: int, freshness: Freshness, deadline: Deadline
     ) -> bool:
         """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
         told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back

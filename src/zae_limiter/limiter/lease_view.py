@@ -46,8 +46,11 @@ class LeaseView:
         """What was taken during the block."""
         self._delta: Mapping[str, int] | None = None
         """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
-        self._others: Sequence[Any] = others and [type(self)(port, entity_id, *each, options) for each in others]
+        self._others: Sequence[Any] = others and self._make_others(others)
         """The leases of the other resources."""
+
+    def _make_others(self, others: Sequence[tuple[str, dict[str, int]]]) -> list[Self]:
+        return [type(self)(self._port, self._entity_id, *each, self._options) for each in others]
 
     @property
     def resources(self) -> tuple[str, ...]:

@@ -201,19 +201,19 @@ class QueryOperations(Operations):
         deadline, ns = await self._begin_steps()
         rows = await self._backend.collect(buckets_of_resource(ns, resource), deadline)
         groups = bucket.group_by_bucket(rows)
-        levels = await self._find_levels([shards[0][1]["entity_id"] for shards in groups], resource, deadline)
+        owners = [keys.parse_bucket_pk(shards[0][0].pk).entity_id for shards in groups]
+        levels = await self._find_levels(owners, resource, deadline)
         now_ms = self._backend.clock.now_ms()
         entities = []
-        for shards in groups:
-            first = shards[0][1]
-            if (level := levels.get(first["entity_id"])) is None:
+        for entity_id, shards in zip(owners, groups, strict=True):
+            if (level := levels.get(entity_id)) is None:
                 balances = bucket.held_balances(shards, limit_name, now_ms)
             else:
                 balances = bucket.balances_under(level, shards, limit_name, now_ms)
-            if balances and not (parents_only and first.get("parent_id")):
+            if balances and not (parents_only and bucket.has_parent(shards[0][1])):
                 left = balance(balances, now_ms) // MILLI
                 capacity = sum(shard.rule.capacity for shard in balances) // MILLI
-                entities.append(EntityCapacity(first["entity_id"], capacity, left, used_pct(capacity, left)))
+                entities.append(EntityCapacity(entity_id, capacity, left, used_pct(capacity, left)))
         total = sum(each.capacity for each in entities)
         left = sum(each.available for each in entities)
         return ResourceCapacity(resource, limit_name, total, left, used_pct(total, left), tuple(entities))
@@ -228,7 +228,7 @@ class QueryOperations(Operations):
             await self._chains.read_ahead([(entity_id, resource) for entity_id in several], None, deadline)
             for entity_id in several:
                 with contextlib.suppress(ValidationError, ResourceDisabled):
-                    chain = await self._chains.find(entity_id, resource, None, deadline)
+                    chain = await self._chains.find((entity_id, resource, None), deadline)
                     found[entity_id] = chain.primary_shards[0].level
         return found
 
@@ -249,7 +249,7 @@ class QueryOperations(Operations):
         given = check_override(limits, priority)
         names.resource(resource)  # several are asked about one by one
         deadline = await self._deadline()
-        chain = await self._engine.look(await self._chains.find(entity_id, resource, given, deadline), deadline)
+        chain = await self._engine.look(await self._chains.find((entity_id, resource, given), deadline), deadline)
         return await self._follow(chain, deadline)
 
     async def _read_chains(
@@ -260,7 +260,7 @@ class QueryOperations(Operations):
         await self._chains.read_ahead(wanted, given, deadline)
         for pair in wanted:
             try:
-                found[pair] = await self._chains.find(*pair, given, deadline)
+                found[pair] = await self._chains.find((*pair, given), deadline)
             except ResourceDisabled:
                 found[pair] = None
         whole = [chain for chain in found.values() if chain is not None and not chain.sharded]

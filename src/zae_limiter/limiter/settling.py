@@ -15,7 +15,7 @@ from ..core.errors import RateLimiterUnavailable, ResourceDisabled, ValidationEr
 from ..records import bucket, charging, ledger, migration, settlement, usage
 from ..records.algebra import Committed, Image, Write, apply_write, compose
 from ..records.ledger import BucketChange
-from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, attribute
+from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, token_fields
 from ..records.settlement import Charge
 from ..records.slots import TakenSlot, release_slots
 from ..records.watching import watch
@@ -97,7 +97,7 @@ class SettlementPart(NamedTuple):
     def used(self) -> dict[str, int]:
         """Return what the settlement adds to the usage where there is no bucket to count it."""
         off = self.charge.returned_overdraft(self.delta)
-        beyond = {usage.overdrawn(name): off.get(attribute(name, "ov"), 0) for name in self.delta}
+        beyond = {usage.overdrawn(name): off.get(token_fields(name).overdrawn, 0) for name in self.delta}
         return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
 
     @property
@@ -285,7 +285,7 @@ class Settling:
         first = chain.primary_shards[0].level
         if not self.backend.closed:
             try:
-                chain = await self.chains.find(first.entity_id, first.resource, chain.given, self.deadline)
+                chain = await self.chains.find((first.entity_id, first.resource, chain.given), self.deadline)
                 chain = await self.chains.follow(chain, self.deadline)
             except (ValidationError, ResourceDisabled):
                 return {}

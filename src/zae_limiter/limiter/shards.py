@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..records import bucket, charging, pressure, splitting
-from ..records.algebra import Image, Key
+from ..records.algebra import Image
 from ..records.level import SHARDS
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
@@ -144,8 +144,5 @@ async def split_busy_shards(
 
 async def _split(backend: Backend, each: BucketShard, deadline: Deadline) -> None:
     """Split one shard, and remember what is seen of it."""
-
-    def show(key: Key, image: Image | None, now_ms: int) -> None:
-        backend.last_seen.of(key).show(image, now_ms)
-
-    await divide(backend.store, each.level, each.seen.image, each.seen.seen_ms, show, deadline)
+    level, seen, find = each.level, each.seen, backend.last_seen.of
+    await divide(backend.store, level, seen.image, seen.seen_ms, lambda key, *shown: find(key).show(*shown), deadline)

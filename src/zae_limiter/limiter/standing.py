@@ -20,6 +20,7 @@ from ..records.level import BucketLimits
 from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_mark, pass_on, sum_ahead
 from ..repository.backend import Backend
 from .charge_path import ChargePath
+from .coalescer import Turn
 from .grant import Grant
 from .planning import add_up
 from .waiting import Line, Lines, may_wait, refuse_behind
@@ -47,7 +48,7 @@ class Standing:
     chain: ChargePath
     cost: Mapping[str, int]
     max_wait_ms: int
-    attempt: Callable[[Standing], Coroutine[Any, Any, Grant]]
+    attempt: Callable[[Turn], Coroutine[Any, Any, Grant]]
     """Takes the tokens or raises, with this one's turn."""
     look: Callable[[Sequence[Write]], Coroutine[Any, Any, ChargePath]]
     """Reads the buckets and leaves marks there."""
@@ -77,7 +78,7 @@ class Standing:
                     await self._hold_back()
                     self._tried_ms = self._clock.now_ms()
                     try:
-                        granted = await self.attempt(self)
+                        granted = await self.attempt(self.pass_on)
                         for line in lines.find_lines(ticket):
                             line.takes = self.chain.count_takes()
                         return granted

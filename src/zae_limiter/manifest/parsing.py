@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from enum import Enum
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..core import names
 from ..core.kinds import parse_limit
@@ -20,6 +21,7 @@ from .document import Node, read_document
 from .limits import KINDS, find_table, read_limit
 from .states import SYSTEM, Manifest, ManifestError, Place, Problem, Subject
 
+E = TypeVar("E", bound=Enum)
 Pairs: TypeAlias = Mapping[str, tuple[Place, Node]]
 
 
@@ -109,9 +111,7 @@ class _Parser:
         if "limits" in given:
             stated["limits"] = self._read_limits(given["limits"][1], f"{path}.limits")
         if "switch" in given:
-            words = [each.value for each in Access] + [fields.NONE]
-            word = self._read_word(given["switch"][1], f"{path}.switch", words)
-            stated["access"] = None if word in (None, fields.NONE) else Access(word)
+            stated["access"] = self._read_word(given["switch"][1], f"{path}.switch", Access, fields.NONE)
         if "disabled" in given and given["disabled"][1].value is not None:
             node = given["disabled"][1]
             stated["access"], reason = read_disabled(node.value)
@@ -122,21 +122,20 @@ class _Parser:
         if "cascade" in given and given["cascade"][1].value is not None:
             stated["cascade"] = self._read_cascade(given["cascade"][1], f"{path}.cascade")
         if "on_unavailable" in given:
-            node = given["on_unavailable"][1]
-            words = [each.value for each in OnUnavailable]
-            word = None if node.value is None else self._read_word(node, f"{path}.on_unavailable", words)
-            stated["on_unavailable"] = None if word is None else OnUnavailable(word)
+            node, below = given["on_unavailable"][1], f"{path}.on_unavailable"
+            stated["on_unavailable"] = None if node.value is None else self._read_word(node, below, OnUnavailable)
 
     def _read_cascade(self, node: Node, path: str) -> bool | None:
         if not isinstance(node.value, bool) and node.text != fields.NONE:
             self._report(node.place, path, "must be true, false or none")
         return node.value if isinstance(node.value, bool) else None
 
-    def _read_word(self, node: Node, path: str, words: Sequence[str]) -> str | None:
+    def _read_word(self, node: Node, path: str, kind: type[E], *none: str) -> E | None:
+        """Return the member of an enum that a word names; None for the word ``none``, and for a wrong one."""
+        words = [*(each.value for each in kind), *none]
         if node.text not in words:
             self._report(node.place, path, f"must be one of {', '.join(words)}")
-            return None
-        return node.text
+        return kind(node.text) if node.text in words and node.text not in none else None
 
     def _read_limits(self, node: Node, path: str) -> tuple[Limit, ...]:
         found = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, check_alerts, check_floors, whole
+from ..core.limit import MAX_AMOUNT, MAX_PERIOD_SECONDS, whole
+from ..core.policy import check_alerts, check_floors
 from ..core.validation import ValidationError
 
 if TYPE_CHECKING:

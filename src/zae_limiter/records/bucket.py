@@ -77,12 +77,8 @@ _OPTIONAL = dict.fromkeys(("uc", "ov", "ob", "al", "ws", "ua"), _NUMBER) | dict.
 
 def required_expiry(image: Image) -> int | None:
     """Return the instant until which a bucket must be kept (`NEVER`: for ever), or None if its expiry is not sooner."""
-    if TTL not in image:
-        return None
-    full_ms = full_at(image)
-    if full_ms == FOR_EVER:
-        return NEVER
-    return full_ms if full_ms > image[TTL] * 1000 else None
+    full_ms = full_at(image) if TTL in image else 0
+    return NEVER if full_ms == FOR_EVER else full_ms if full_ms > image.get(TTL, 0) * 1000 else None
 
 
 def reading(
@@ -188,14 +184,13 @@ def live_credits(shards: Shards, now_ms: int) -> dict[str, tuple[Credit, ...]]:
     """Return by limit the credits of one stored bucket that can be spent at ``now_ms``, in their order."""
     from ..core.reports import Credit
 
-    lots: dict[str, list[tuple[int, int]]] = {}
-    for name, held in (pair for _, image in shards if CREDITS in image for pair in credits_by_limit(image).items()):
-        lots.setdefault(name, []).extend(lot for lot in held if lot[0] > now_ms and lot[1])
-    return {
-        name: tuple(Credit(milli, None if expires_ms == FOR_EVER else expires_ms) for expires_ms, milli in sorted(held))
-        for name, held in lots.items()
-        if held
-    }
+    lots = (pair for _, image in shards for pair in credits_by_limit(image).items())
+    found: dict[str, tuple[Credit, ...]] = {}
+    for expires_ms, milli, name in sorted([(*lot, name) for name, held in lots for lot in held]):
+        if expires_ms > now_ms and milli:
+            credit = Credit(milli, None if expires_ms == FOR_EVER else expires_ms)
+            found[name] = (*found.get(name, ()), credit)
+    return found
 
 
 def held_balances(shards: Shards, name: str, now_ms: int) -> Sequence[Balance]:
@@ -231,6 +226,11 @@ def all_tokens(image: Image, shard: int = 0, *, reserved: bool = False) -> dict[
 @lru_cache(maxsize=1024)
 def _sort_names(attrs: tuple[str, ...]) -> list[str]:
     return sorted(stored_names(attrs))
+
+
+def has_parent(image: Image) -> bool:
+    """Return whether the entity of a bucket had a parent when the bucket was made."""
+    return bool(image.get("parent_id"))
 
 
 def full_at(image: Image) -> int:
@@ -327,9 +327,7 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = image.get(at.capacity), image.get(at.amount), image.get(at.period)
     if capacity is None or amount is None or period is None:
         return None
-    rule = _rule(capacity, amount, period, image.get(at.calendar))
-    calendar = rule.calendar
-    return rule if calendar is None else rule._replace(calendar=calendar.begin(image.get(at.window)))
+    return _rule(capacity, amount, period, image.get(at.calendar)).begin(image.get(at.window))
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

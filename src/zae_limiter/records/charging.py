@@ -127,10 +127,13 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
             if image.get(attr) != value:
                 return None
         calendar = limit.rule.calendar
-        if (calendar is None and limit.at.calendar in image) or (limit.announces and limit.at.announced not in image):
+        if calendar is None and limit.at.calendar in image:
             return None
-        if calendar is not None and calendar.is_idle(now_ms):
-            idle.add(name)
+        if calendar is not None:
+            if limit.alert_levels is not None and limit.at.announced not in image:
+                return None
+            if calendar.is_idle(now_ms):
+                idle.add(name)
         by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
         start, end = max(start, frame.start), min(end, frame.end)
         until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)

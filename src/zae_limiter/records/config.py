@@ -46,6 +46,21 @@ def attribute(limit_name: str, field: str) -> str:
     return f"l_{limit_name}_{field}"
 
 
+def resource_of(image: Image) -> str:
+    """Return the resource that an entity's config is for."""
+    return str(image["resource"])
+
+
+def registered(resource: str) -> str:
+    """Return the attribute of a registry that counts the configs for a resource."""
+    return f"r_{resource}"
+
+
+def list_registered(image: Image) -> list[str]:
+    """Return the resources that a registry has configs for, sorted."""
+    return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
+
+
 def encode(limits: tuple[Limit, ...]) -> dict[str, int | str]:
     """Return the attributes that state the limits."""
     put: dict[str, int | str] = {}

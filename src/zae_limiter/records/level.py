@@ -53,9 +53,9 @@ class TokenLimits(dict[str, TokenLimit]):
         super().__init__(entries)
         self.soft = any(entry.soft for entry in entries.values())
         self.watched = any(entry.alert_levels is not None for entry in entries.values())
-        calendars = [entry.rule.calendar for entry in entries.values()]
-        self.first_use = any(calendar is not None and calendar.unit == FIRST_USE for calendar in calendars)
-        self.quotas = tuple([name for name, entry in entries.items() if entry.rule.calendar is not None])
+        calendars = {name: calendar for name, entry in entries.items() if (calendar := entry.rule.calendar) is not None}
+        self.first_use = any(calendar.unit == FIRST_USE for calendar in calendars.values())
+        self.quotas = tuple(calendars)
         self.has_more = self.soft or self.watched or self.first_use
 
 

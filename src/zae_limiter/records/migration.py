@@ -35,10 +35,10 @@ def migrate(
     put |= {} if level.version is None else {CONFIG_VERSION: max(level.version, image[CONFIG_VERSION])}
     _migrate_slots(level, image, change, clock_ms)
     for name, limit in level.token_limits_of(image).items():
-        old, calendar, current = stored.get(name), limit.rule.calendar, limit
+        old, current = stored.get(name), limit
         held = first_level(image, limit.at, limit.rule, now_ms) if old is None else old.tokens
         carried = (0, held) if old is None else carry_over(level, image, name, old.rule, limit.rule, now_ms)
-        if calendar is not None and name in cost and calendar.is_idle(now_ms):
+        if name in cost and limit.rule.is_idle(now_ms):
             current, put[limit.at.window] = limit.begin(now_ms), now_ms
         lots = held_lots(image, name, now_ms) if CREDITS in image and spends_credits and not level.bypassed else ()
         drawn = held, *carried, current.rule.produced_between(put[ANCHOR], now_ms)

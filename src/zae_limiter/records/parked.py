@@ -23,8 +23,8 @@ def parse_parked(text: str) -> tuple[Tokens, int]:
     tokens, anchor_ms, shard, shards, capacity, amount, period = map(int, numbers)
     if min(shards, capacity, amount, period) < 1:
         raise ValueError(text)
-    windows = parse_calendar(calendar).begin(int(start) if start else None) if calendar else None
-    return Tokens(Rule(capacity, amount, period, 0, windows).share(shard, shards), tokens, anchor_ms), shards
+    whole = Rule(capacity, amount, period, 0, parse_calendar(calendar) if calendar else None)
+    return Tokens(whole.begin(int(start) if start else None).share(shard, shards), tokens, anchor_ms), shards
 
 
 def park(level: BucketLimits, image: Image, change: Change) -> None:

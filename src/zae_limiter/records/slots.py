@@ -158,6 +158,11 @@ def count_slots(image: Image) -> int:
     return sum(attr.startswith(UNTIL_PREFIX) for attr in image) if SLOTS in image else 0
 
 
+def count_takes(level: BucketLimits, image: Image) -> int:
+    """Return how often slots of a level's limits were taken from a bucket."""
+    return sum(image.get(attribute(name, "tn"), 0) for name in level.slot_limits)
+
+
 def last_until(image: Image) -> int:
     """Return the instant from which no slot of a bucket is taken; 0 if none is."""
     return max([image[attr] for attr in image if attr.startswith(UNTIL_PREFIX)], default=0) if SLOTS in image else 0

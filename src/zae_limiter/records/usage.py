@@ -148,6 +148,16 @@ def counters_milli(image: Image) -> dict[str, int]:
     return dict(sorted((attr.removeprefix("_"), image[attr]) for attr in counted))
 
 
+def is_present(image: Image) -> bool:
+    """Return whether a record has the present layout: an older one has another unit."""
+    return "window_end" in image
+
+
+def window_in(image: Image) -> tuple[str, str]:
+    """Return the kind and the start of the window of a record, which was inspected."""
+    return image["window"], image["window_start"]
+
+
 def overdrawn_milli(image: Image) -> dict[str, int]:
     """Return the millitokens by limit that were consumed beyond soft limits, sorted by name, where there are any."""
     return {attr.removeprefix(_OVER): image[attr] for attr in sorted(image) if attr.startswith(_OVER) and image[attr]}

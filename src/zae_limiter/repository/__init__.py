@@ -7,8 +7,8 @@ else:
 
     def __getattr__(name: str) -> object:
         """Return a name that 0.17 had at this path (`zae_limiter.v017`)."""
-        if name in ("Repository",):
-            from importlib import import_module
+        if name != "Repository":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .repository import Repository
 
-            return getattr(import_module("zae_limiter"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return Repository

@@ -31,8 +31,8 @@ class ConfigOperations(Operations):
         ``on_unavailable`` is what an acquire does when the store is unavailable; None keeps the stored value.
         """
         checked = check_limits(limits)
-        policy = None if on_unavailable is None else check_policy(on_unavailable)
-        await self._replace({}, checked, principal, policy)
+        given = {} if on_unavailable is None else {"on_unavailable": check_policy(on_unavailable)}
+        await self._replace({}, checked, principal, **given)
 
     async def get_system_defaults(self) -> tuple[list[Limit], OnUnavailable | None]:
         """Return the system limits and what an acquire does when the store is unavailable."""
@@ -76,7 +76,7 @@ class ConfigOperations(Operations):
         None removes them, and without them they stay.
         """
         policies = check_policies(disabled, cascade)
-        await self._replace(resource_level(resource), check_limits(limits), principal, policies=policies)
+        await self._replace(resource_level(resource), check_limits(limits), principal, **policies)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource."""
@@ -106,7 +106,7 @@ class ConfigOperations(Operations):
         the same step; None removes them, and without them they stay.
         """
         level = entity_level(entity_id, names.config_resource(resource))
-        await self._replace(level, check_limits(limits), principal, policies=check_policies(disabled, cascade))
+        await self._replace(level, check_limits(limits), principal, **check_policies(disabled, cascade))
         deadline, ns = await self._begin()
         await warn_of_names(self._backend, ns, entity_id, resource, deadline)
 
@@ -171,28 +171,22 @@ class ConfigOperations(Operations):
     async def _read_registry(self, registry: Callable[[str], Key]) -> list[str]:
         deadline, ns = await self._begin()
         image = (await self._backend.read([registry(ns)], deadline))[0] or {}
-        return sorted(attr[2:] for attr, count in image.items() if attr.startswith("r_") and count > 0)
+        return config.list_registered(image)
 
     async def _replace(
-        self,
-        level: Mapping[str, str],
-        limits: tuple[Limit, ...] | None,
-        principal: str | None,
-        on_unavailable: OnUnavailable | None = None,
-        policies: Mapping[str, Any] = {},
+        self, level: Mapping[str, str], limits: tuple[Limit, ...] | None, principal: str | None, **given: Any
     ) -> None:
-        """Change the limits of one level, its registry entry and the audit log in one commit."""
-        policy_given = {} if on_unavailable is None else {"on_unavailable": on_unavailable}
-        details = spell_fields({"limits": limits, **policy_given, **policies})
+        """Replace the limits of one level, and set the fields of its config that are ``given`` besides."""
         action = AuditAction.LIMITS_SET if limits else AuditAction.LIMITS_DELETED
+        fields = {"limits": limits, **given}
 
         def change(seen: config.Config) -> config.Config | None:
             if not limits and not seen.limits and seen.on_unavailable is None:
                 return None
-            policy = on_unavailable or (seen.on_unavailable if limits else None)
-            return seen._replace(limits=limits, on_unavailable=policy, **policies)
+            kept = {"on_unavailable": seen.on_unavailable if limits else None}
+            return seen._replace(**{**kept, **fields})
 
-        await self._change(level, change, action, details, principal, config.decode_or_damaged)
+        await self._change(level, change, action, spell_fields(fields), principal, config.decode_or_damaged)
 
     async def _set(self, level: Mapping[str, str], principal: str | None, **fields: Any) -> None:
         """Set fields of the config of one level; None removes what is stored."""
@@ -235,7 +229,8 @@ class ConfigOperations(Operations):
             writes = [config.replace(key, images[0], new, own), event]
             step = bool(new.limits) - bool(seen.limits)
             if registry is not None and step:
-                writes.append(Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, {f"r_{resource}": step}))
+                counts = {config.registered(level["resource"]): step}
+                writes.append(Write(registry, (), {"GSI4PK": ns, "GSI4SK": registry.pk}, counts))
             return writes
 
         try:

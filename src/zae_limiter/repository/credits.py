@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import names
 from ..core.errors import CorruptRecordError, ValidationError
-from ..core.limit import MAX_AMOUNT, MAX_INSTANT_MS, whole
+from ..core.limit import MAX_AMOUNT, whole
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import AuditAction
 from ..records import bucket, keys, once
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ..core.reports import BucketOperationResult
 
 _MAX_KEY = 256
+_MAX_INSTANT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: no later one has a date."""
 _AHEAD_MS = 1_000
 """A bucket whose newest charge is further ahead than this, in ms, was charged before the clock was set back."""
 
@@ -43,6 +44,7 @@ class Request(NamedTuple):
     ``record`` tells whether it was made before, if it has a key; ``details`` go into the audit log.
     """
 
+    deadline: Deadline
     ns: str
     entity_id: str
     resource: str
@@ -50,13 +52,18 @@ class Request(NamedTuple):
     asked: Mapping[str, Any]
     principal: str | None
     idempotency_key: str | None
-    record: Key | None = None
-    details: Mapping[str, Any] = MappingProxyType({})
+    record: Key | None
+    details: Mapping[str, Any] = {}
 
     @property
     def bucket(self) -> tuple[str, str, str]:
         """Namespace, entity and resource."""
         return self.ns, self.entity_id, self.resource
+
+    @property
+    def limits(self) -> list[str] | None:
+        """The names of the limits to fill up; None for all."""
+        return self.asked["limits"] or None
 
 
 class CreditOperations(BucketOperations):
@@ -79,26 +86,26 @@ class CreditOperations(BucketOperations):
         three days at least: then the result of the first time is returned, whatever ``expires_at`` is by now.
         """
         tokens, expires_ms = _check_amounts(amounts), _check_moment(expires_at)
-        whose = "", entity_id, resource, AuditAction.BUCKET_TOPPED_UP
-        request, deadline = await self._begin_request(Request(*whose, {"amounts": tokens}, principal, idempotency_key))
-        backend, key = self._backend, keys.bucket(*request.bucket)
+        whose, asked = (entity_id, resource, AuditAction.BUCKET_TOPPED_UP), {"amounts": tokens}
+        request = await self._begin_request(whose, asked, principal, idempotency_key)
         expiry = None if expires_ms == FOR_EVER else iso(expires_ms)
-        request = request._replace(details={"amounts": tokens, "expires_at": expiry})
+        request = request._replace(details={**asked, "expires_at": expiry})
+        backend, key = self._backend, keys.bucket(*request.bucket)
         for _ in try_often(entity_id):
-            done = await self._find_result(request, deadline)
+            done = await self._find_result(request)
             if done is not None:
                 return done
             now_ms = backend.clock.now_ms()
             if expires_ms <= now_ms:  # else it is a retry: the credit was there, and has expired
                 raise ValidationError("expires_at", expires_at, f"must be in the future; it is {iso(now_ms)} now")
-            (image,) = await backend.read([key], deadline)
+            (image,) = await backend.read([key], request.deadline)
             image = None if image is None else bucket.inspect(key, image)
-            await self._check_limits(request, "amounts", tokens, [image or {}], deadline)
+            await self._check_limits(request, "amounts", tokens, [image or {}])
             milli = {name: amount * MILLI for name, amount in tokens.items()}
             serial = next(serials) % MILLI
             write = add_credit(key, image, milli, expires_ms, backend.clock.now_ms(), serial)
             result = _result(request, 1 if image is None else image.get(SHARDS, 1), tokens)
-            if await self._commit_request(request, [write], result, deadline):
+            if await self._commit_request(request, [write], result):
                 break
         return result
 
@@ -115,42 +122,40 @@ class CreditOperations(BucketOperations):
         Slots of concurrency limits are freed: whoever holds one loses it.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
-        With the same ``idempotency_key`` it is done only once within three days
-        at least: then the result of the first time is returned.
+        With the same ``idempotency_key`` it is done only once within three days at least: then the result of the first
+        time is returned.
         """
-        wanted = None if limits is None else _check_names(limits)
-        whose, asked = ("", entity_id, resource, AuditAction.BUCKET_RESET), {"limits": wanted or []}
-        request, deadline = await self._begin_request(Request(*whose, asked, principal, idempotency_key))
-        request = request._replace(details={} if wanted is None else {"limit_names": wanted})
+        wanted = [] if limits is None else _check_names(limits)
+        whose = entity_id, resource, AuditAction.BUCKET_RESET
+        request = await self._begin_request(whose, {"limits": wanted}, principal, idempotency_key)
+        request = request._replace(details={"limit_names": wanted} if wanted else {})
         for number in try_often(entity_id):
-            result = await self._find_result(request, deadline)
-            if result is None:
-                result = await self._reset(request, wanted, deadline, exact=number < TRIES - 1)
+            result = await self._find_result(request) or await self._reset(request, exact=number < TRIES - 1)
             if result is not None:
                 break
         assert result is not None  # else the tries have run out
         return result
 
-    async def _begin_request(self, request: Request) -> tuple[Request, Deadline]:
+    async def _begin_request(
+        self, whose: tuple[str, str, AuditAction], asked: Mapping[str, Any], principal: str | None, key: str | None
+    ) -> Request:
         """Check the names of a request, and find the namespace and the record of its key."""
-        names.entity_id(request.entity_id)
-        names.resource(request.resource)
-        names.principal(request.principal)
-        idempotency_key = request.idempotency_key
-        if idempotency_key is not None and not 0 < len(names.text(idempotency_key, "idempotency_key")) <= _MAX_KEY:
-            raise ValidationError("idempotency_key", idempotency_key, f"must have 1 to {_MAX_KEY} characters")
-        deadline, ns = await self._begin()
-        who = await self._backend.principal(request.principal, deadline)
-        record = None if idempotency_key is None else once.key_of(ns, request.entity_id, idempotency_key)
-        asked = {"action": request.action.value, "resource": request.resource, **request.asked}
-        return request._replace(ns=ns, record=record, asked=asked, principal=who), deadline
+        entity_id, resource, action = whose
+        names.entity_id(entity_id)
+        names.resource(resource)
+        if key is not None and not 0 < len(names.text(key, "idempotency_key")) <= _MAX_KEY:
+            raise ValidationError("idempotency_key", key, f"must have 1 to {_MAX_KEY} characters")
+        deadline, ns, who = await self._begin_change(principal)
+        record = None if key is None else once.key_of(ns, entity_id, key)
+        asked = {"action": action.value, "resource": resource, **asked}
+        return Request(deadline, ns, *whose, asked, who, key, record)
 
-    async def _find_result(self, request: Request, deadline: Deadline) -> BucketOperationResult | None:
+    async def _find_result(self, request: Request) -> BucketOperationResult | None:
         """Return the result of an earlier request with the same key, or None if there was none.
 
         Raise `ValidationError` if that asked for something else.
         """
-        (image,) = (None,) if request.record is None else await self._backend.read([request.record], deadline)
+        (image,) = (None,) if request.record is None else await self._backend.read([request.record], request.deadline)
         if image is None:
             return None
         asked, result, event = once.decode(image)
@@ -158,18 +163,18 @@ class CreditOperations(BucketOperations):
             reason = f"was used for another request, {asked}; use a new key for a new request"
             raise ValidationError("idempotency_key", request.idempotency_key, reason)
         if event:  # whoever wrote the record may not have come to it
-            await self._record_event(request, event, deadline)
+            await self._record_event(request, event)
         return _result(request, result["shards"], result["amounts"])
 
     async def _check_limits(
-        self, request: Request, field: str, limits: Collection[str], images: Collection[Image], deadline: Deadline
+        self, request: Request, field: str, limits: Collection[str], images: Collection[Image]
     ) -> None:
         """Raise `ValidationError` for a limit that the entity does not have, if it is known which it has.
 
         It has those of its config, and those in the ``images`` of its bucket. Raise it also for ``amounts`` of a
         concurrency limit.
         """
-        policy = await read_policy(self._backend, request.ns, request.entity_id, request.resource, deadline)
+        policy = await read_policy(self._backend, *request.bucket, request.deadline)
         config = policy.resolved.limits or ()
         stated, slotted = {limit.name for limit in config}, {limit.name for limit in config if limit.is_concurrency}
         slotted |= stored_slot_names(images) - stated
@@ -182,27 +187,25 @@ class CreditOperations(BucketOperations):
                 reason = "is a concurrency limit, whose slots come back and are not used up; raise the limit instead"
                 raise ValidationError(field, name, reason)
 
-    async def _reset(
-        self, request: Request, limits: Collection[str] | None, deadline: Deadline, *, exact: bool
-    ) -> BucketOperationResult | None:
+    async def _reset(self, request: Request, *, exact: bool) -> BucketOperationResult | None:
         """Fill a bucket up; return None if a race was lost.
 
         It is deleted instead if it is damaged, or was charged before the clock was set back: the next one starts now.
         """
-        shards: Shards = []
+        limits, shards = request.limits, list[tuple[Key, Image]]()
         try:
-            shards = await self._read_shards(request, deadline)
-            is_sound = limits is not None or set(await self._list_records(request, deadline)) <= dict(shards).keys()
+            shards = await self._read_shards(request)
+            is_sound = limits is not None or set(await self._list_records(request)) <= dict(shards).keys()
         except CorruptRecordError:
             if limits is not None:
                 raise
             is_sound = False
         if not is_sound:
             result = _result(request, 0, {})
-            return result if await self._forget(request, result, deadline, exact=exact) else None
+            return result if await self._forget(request, result, exact=exact) else None
         if limits is not None:
-            await self._check_limits(request, "limits", limits, [image for _, image in shards], deadline)
-        shards = await self._prepare_filling(request, shards, deadline)
+            await self._check_limits(request, "limits", limits, [image for _, image in shards])
+        shards = await self._prepare_filling(request, shards)
         now_ms = self._backend.clock.now_ms()
         filled = [fill_up(key, image, limits, now_ms) for key, image in shards]
         gains: dict[str, int] = {}
@@ -210,74 +213,70 @@ class CreditOperations(BucketOperations):
             gains = {name: gains.get(name, 0) + gained.get(name, 0) for name in gains | gained}
         result = _result(request, len(shards), {name: -(-milli // MILLI) for name, milli in gains.items()})
         if limits is None and any(image.get(NEWEST, 0) > now_ms + _AHEAD_MS for _, image in shards):
-            return result if await self._forget(request, result, deadline, exact=exact) else None
-        if not await self._fill(request, [write for write, _ in filled], result, deadline):
+            return result if await self._forget(request, result, exact=exact) else None
+        if not await self._fill(request, [write for write, _ in filled], result):
             return None
-        await self._free_rest(shards, limits, deadline)
+        await self._free_rest(request, shards)
         return result
 
-    async def _prepare_filling(self, request: Request, shards: Shards, deadline: Deadline) -> Shards:
+    async def _prepare_filling(self, request: Request, shards: Shards) -> Shards:
         """Move shards to the limits under which they are to be filled up, and return them."""
         backend = self._backend
-        policy = await read_policy(backend, request.ns, request.entity_id, request.resource, deadline)
+        policy = await read_policy(backend, *request.bucket, request.deadline)
         limits = policy.resolved.limits or ()
         moves = [prepare_filling(key, image, limits, backend.clock.now_ms()) for key, image in shards]
         if not any(moves):
             return shards
         for write in filter(None, moves):  # where a race is lost, somebody else has moved it
-            await backend.commit([write], deadline)
+            await backend.commit([write], request.deadline)
             backend.last_seen.forget(write.key)
-        return await self._read_shards(request, deadline)
+        return await self._read_shards(request)
 
-    async def _forget(
-        self, request: Request, result: BucketOperationResult, deadline: Deadline, *, exact: bool
-    ) -> bool:
+    async def _forget(self, request: Request, result: BucketOperationResult, *, exact: bool) -> bool:
         """Delete a damaged bucket with all its shards: the next one starts full. Return False if a race was lost."""
         try:
-            found = await self._list_records(request, deadline)
+            found = await self._list_records(request)
         except CorruptRecordError:  # whatever shards there may be
             found = [keys.bucket(*request.bucket, shard) for shard in range(1, MAX_SHARDS)]
         event, noted = self._plan_notes(request, result)
         apart = bool(noted) and not self._backend.store.capabilities.wide_commits
         buckets = [keys.bucket(*request.bucket), *found]
         writes = [*noted, *([] if apart else [event])]
-        if not await self._commit_forgetting(writes, buckets, deadline, exact=exact):
+        if not await self._commit_forgetting(writes, buckets, request.deadline, exact=exact):
             return False
         if apart:
-            await self._record_event(request, event.put, deadline)
+            await self._record_event(request, event.put)
         return True
 
-    async def _fill(
-        self, request: Request, writes: list[Write], result: BucketOperationResult, deadline: Deadline
-    ) -> bool:
+    async def _fill(self, request: Request, writes: list[Write], result: BucketOperationResult) -> bool:
         """Fill all shards in one commit, and after it those that do not fit into one."""
-        backend, room, limits = self._backend, MAX_COMMIT - 2, request.asked["limits"] or None
-        if not await self._commit_request(request, writes[:room], result, deadline):
+        backend, room = self._backend, MAX_COMMIT - 2
+        if not await self._commit_request(request, writes[:room], result):
             return False
         for key in [late.key for late in writes[room:]]:
-            await backend.change([key], partial(_plan_filling, backend, key, limits), deadline)
+            await backend.change([key], partial(_plan_filling, backend, key, request.limits), request.deadline)
             backend.last_seen.forget(key)
         return True
 
-    async def _free_rest(self, shards: Shards, limits: Collection[str] | None, deadline: Deadline) -> None:
+    async def _free_rest(self, request: Request, shards: Shards) -> None:
         """Free the slots that were more than one write frees."""
         for key, before in shards:
             image: Image | None = before
             for _ in tries(key.pk):
-                write = None if image is None else free_more(key, before, image, limits)
+                write = None if image is None else free_more(key, before, image, request.limits)
                 if write is None:
                     break
-                await self._backend.commit([write], deadline)
+                await self._backend.commit([write], request.deadline)
                 self._backend.last_seen.forget(key)
-                (image,) = await self._backend.read([key], deadline)
+                (image,) = await self._backend.read([key], request.deadline)
 
-    async def _read_shards(self, request: Request, deadline: Deadline) -> Shards:
+    async def _read_shards(self, request: Request) -> Shards:
         """Return all shards of a bucket: the first one says how many there are. Raise CorruptRecordError."""
         found: Shards = []
         count = 1
         while len(found) < count:
             wanted = [keys.bucket(*request.bucket, shard) for shard in range(len(found), count)]
-            images = await self._backend.read(wanted, deadline)
+            images = await self._backend.read(wanted, request.deadline)
             pairs = zip(wanted, images, strict=True)
             known = [(key, bucket.inspect(key, image)) for key, image in pairs if image is not None]
             found += known
@@ -286,11 +285,12 @@ class CreditOperations(BucketOperations):
             count = found[0][1].get(SHARDS, 1)
         return found
 
-    async def _list_records(self, request: Request, deadline: Deadline) -> list[Key]:
+    async def _list_records(self, request: Request) -> list[Key]:
         """Return the keys of a bucket's records, none where nothing splits them. Raise CorruptRecordError."""
         if not self._backend.store.capabilities.partition_writes:
             return []
-        return [key for key, _ in await self._backend.collect(keys.buckets_of_entity(*request.bucket), deadline)]
+        query = keys.buckets_of_entity(*request.bucket)
+        return [key for key, _ in await self._backend.collect(query, request.deadline)]
 
     def _plan_notes(self, request: Request, result: BucketOperationResult) -> tuple[Write, list[Write]]:
         """Return the audit event of a request, and the record of its key, if it has one."""
@@ -304,9 +304,7 @@ class CreditOperations(BucketOperations):
         done = {"shards": result.shards, "amounts": dict(result.amounts)}
         return event, [once.record(request.record, request.ns, request.asked, done, kept, backend.clock.now_ms())]
 
-    async def _commit_request(
-        self, request: Request, writes: list[Write], result: BucketOperationResult, deadline: Deadline
-    ) -> bool:
+    async def _commit_request(self, request: Request, writes: list[Write], result: BucketOperationResult) -> bool:
         """Commit changes of a bucket with the event and the record of the request; return False if a race was lost.
 
         Where a commit cannot span both, the event follows; whoever repeats the request writes it if it is missing.
@@ -316,7 +314,7 @@ class CreditOperations(BucketOperations):
         able = backend.store.capabilities
         backend.check_usable()
         notes = [event, *noted] if able.wide_commits else noted
-        outcome = await backend.store.commit([*writes, *notes], timeout=deadline.left())
+        outcome = await backend.store.commit([*writes, *notes], timeout=request.deadline.left())
         if not isinstance(outcome, Committed):
             return False
         for write, image in zip(writes, outcome.images, strict=False):
@@ -324,15 +322,15 @@ class CreditOperations(BucketOperations):
             if image is not None:
                 backend.last_seen.of(write.key).show(bucket.inspect(write.key, image), backend.clock.now_ms())
         if not able.wide_commits:
-            await self._record_event(request, event.put, deadline)
+            await self._record_event(request, event.put)
         return True
 
-    async def _record_event(self, request: Request, event: Mapping[str, Any], deadline: Deadline) -> None:
+    async def _record_event(self, request: Request, event: Mapping[str, Any]) -> None:
         """Write an audit event, unless it is there."""
         backend = self._backend
         expires_ms = backend.clock.now_ms() + backend.audit_retention_days * 86_400_000
         key = keys.audit(request.ns, request.entity_id, event["event_id"])
-        await backend.commit([Write(key, (ABSENT,), event, expires_at_ms=expires_ms)], deadline)
+        await backend.commit([Write(key, (ABSENT,), event, expires_at_ms=expires_ms)], request.deadline)
 
 
 def _plan_filling(
@@ -371,6 +369,6 @@ def _check_moment(moment: object) -> int:
     if moment is None:
         return FOR_EVER
     instant_ms = round(parse_moment("expires_at", moment).timestamp() * 1000)
-    if instant_ms > MAX_INSTANT_MS:
+    if instant_ms > _MAX_INSTANT_MS:
         raise ValidationError("expires_at", moment, "must be in the year 9999 UTC at the latest; use None for never")
     return max(0, instant_ms)  # one before 1970 is as late as that

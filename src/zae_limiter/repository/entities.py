@@ -144,7 +144,7 @@ class EntityOperations(CreditOperations):
         for number in try_often(entity_id):
             seen = await self._require_record(entity_id, key, deadline)
             for _, image in (await backend.collect_some(query, 1, deadline))[0]:
-                reason = f"has children, e.g. {image['entity_id']!r}; delete or move them first"
+                reason = f"has children, e.g. {entity.decode(image).id!r}; delete or move them first"
                 raise ValidationError("entity_id", entity_id, reason)
             configs = await self._read_configs(ns, entity_id, deadline)
             if len(configs) > MAX_COMMIT // 2:
@@ -272,5 +272,7 @@ def _find_problem(value: object) -> str | None:
 def _forget_limits(ns: str, configs: Sequence[tuple[Key, Image]], now_ms: int) -> list[Write]:
     """Return the writes that delete stored limits and switches. The records stay, so that their version never falls."""
     writes = [config.replace(key, image, config.Config(changed_ms=now_ms), {}) for key, image in configs]
-    registry = {f"r_{image['resource']}": -1 for key, image in configs if config.decode(key, image).limits}
+    registry = {
+        config.registered(config.resource_of(image)): -1 for key, image in configs if config.decode(key, image).limits
+    }
     return [*writes, Write(keys.entity_config_resources(ns), (), {}, registry)] if registry else writes

@@ -138,7 +138,8 @@ class HistoryOperations(Operations):
         while True:
             found, next_key = await self._read_usage(wanted, 1000, next_key)
             for image in found:
-                sums.setdefault(image["window"], _UsageSum()).add(image)
+                kind, begun = usage.window_in(image)
+                sums.setdefault(kind, _UsageSum()).add(image, begun)
             if next_key is None:
                 break
         finest = next((sums[each] for each in usage.WINDOWS if each in sums), _UsageSum())
@@ -154,13 +155,13 @@ class _UsageSum:
         self._held: dict[str, usage.HeldSlots] = {}
         self._starts: list[str] = []
 
-    def add(self, image: Image) -> None:
-        """Add a record."""
+    def add(self, image: Image, begun: str) -> None:
+        """Add a record of a window that has begun at an instant."""
         self._milli.update(usage.counters_milli(image))
         self._beyond.update(usage.overdrawn_milli(image))
         for name, slots in usage.held_slots(image).items():
             self._held[name] = self._held.get(name, usage.HeldSlots()).merge(slots)
-        self._starts.append(image["window_start"])
+        self._starts.append(begun)
 
     def describe(self) -> UsageSummary:
         """Return the sum as users see it."""
@@ -198,11 +199,11 @@ class _UsageFilter(NamedTuple):
 
     def matches(self, image: Image) -> bool:
         """Return whether a record is wanted; one of an older layout, which no upgrade could move, has another unit."""
-        if "window_end" not in image:
+        if not usage.is_present(image):
             return False
-        begun = usage.inspect(image)["window_start"]
+        kind, begun = usage.window_in(usage.inspect(image))
         inside = (self.start is None or begun >= self.start) and (self.end is None or begun < self.end)
-        return inside and self.window_type in (None, image["window"])
+        return inside and self.window_type in (None, kind)
 
     def buckets(self, ns: str) -> Query:
         """Return the range of the buckets whose usage is wanted."""

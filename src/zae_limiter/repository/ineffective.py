@@ -94,7 +94,7 @@ async def _warn_of_switch(backend: Backend, ns: str, level: Mapping[str, str], d
     if resource != DEFAULT_RESOURCE:
         registries = [keys.resources(ns), keys.entity_config_resources(ns)]
         images = await backend.read(registries, deadline)
-        known = any((image or {}).get(f"r_{resource}", 0) > 0 for image in images)
+        known = any((image or {}).get(config.registered(resource), 0) > 0 for image in images)
         if not known and not await _has_buckets(backend, keys.buckets_of_resource(ns, resource), deadline):
             warn_ineffective(backend, unknown, "resource", resource)
 

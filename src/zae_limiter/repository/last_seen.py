@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..records import charging
 from ..records.algebra import Image, Key, Write
 from ..records.charging import Contention, Frame
-from ..records.level import ANCHOR, CONFIG_VERSION, MADE, BucketLimits, attribute
+from ..records.level import ANCHOR, CONFIG_VERSION, MADE, BucketLimits, token_fields
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import NO_PREFERENCE, PreferredSlots
 from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
@@ -60,7 +60,7 @@ class Outlook:
         if before is None or after is None or any(before.get(attr) != after.get(attr) for attr in (ANCHOR, MADE)):
             return
         for name in self._risen:
-            tk = attribute(name, "tk")
+            tk = token_fields(name).tokens
             if after.get(tk, 0) > before.get(tk, 0):
                 self._risen[name] = now_ms
 

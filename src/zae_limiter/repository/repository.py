@@ -21,12 +21,11 @@ from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.port import Metered, Provisioned, Store
 from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend
 from .buckets import SurveyOperations
-from .builder import RepositoryOptions
 from .configs import check_policy
 from .history import HistoryOperations
 from .manifest import ManifestOperations
 from .namespaces import NamespaceName
-from .opening import OpeningOperations, check_deployable, find_namespace, find_store
+from .opening import OpeningOperations, RepositoryOptions, check_deployable, find_namespace, find_store
 
 if TYPE_CHECKING:
     from ..aws.stack_options import StackOptions

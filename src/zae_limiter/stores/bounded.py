@@ -64,5 +64,4 @@ class BoundedMap(Generic[K, V]):
             self._entries.clear()
 
     def __len__(self) -> int:
-        """Return how many keys are remembered."""
         return len(self._entries)

@@ -41,7 +41,6 @@ class EvictionQueue:
         """Buckets that are noted since tokens came back to them."""
 
     def __len__(self) -> int:
-        """Return how many notes are kept; a bucket may have several."""
         return len(self._notes)
 
     def note(self, name: str, full_ms: int, buckets: int) -> None:
@@ -161,7 +160,6 @@ def _as_list(held: State | list[State]) -> list[State]:
 
 
 def _is_open(name: str, image: Image) -> bool:
-    """Return whether a bucket has usage that is in no usage record; False for one that cannot be read."""
     try:
         return ledger.is_open(bucket.inspect(key_of(name), image))
     except CorruptRecordError:

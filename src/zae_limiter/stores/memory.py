@@ -153,7 +153,6 @@ class MemoryStore:
         return image
 
     def _put(self, write: Write, old: Image | None, new: Image | None) -> Image | None:
-        """Replace a record by what a write has made of it."""
         if old is None and write.is_check:
             return None
         name = name_of(write.key)
@@ -194,19 +193,16 @@ class MemoryStore:
             self._drop_usage(written)
 
     def _book_usage(self, keys: Sequence[Key], now_ms: int) -> None:
-        """Bring usage records up to date that somebody asks for."""
         for key in keys:
             if key.sk.startswith(USAGE_PREFIX):
                 self._book(key.pk, now_ms)
 
     def _book(self, entity: str, now_ms: int) -> None:
-        """Take what forgotten buckets of an entity have used into its usage records."""
         for write in self._unbooked.book(entity):
             old = self._live(name_of(write.key), now_ms)
             self._put(write, old, apply_write(old, write))
 
     def _drop_usage(self, written: Set[Name] | tuple[Name, ...]) -> None:
-        """Forget usage, the oldest windows first, until there is no more than may be."""
         passed = []
         while self._table.windows + self._unbooked.windows > self.max_buckets:
             if self._unbooked.windows and (not self._windows or self._windows[0][0] > self._unbooked.oldest_end()):

@@ -134,13 +134,6 @@ class Kept(Protocol):
         ...
 
 
-class Homes(Protocol):
-    """Where connections belong."""
-
-    per_loop: bool
-    """Whether they belong to the loop that opened them, or to all threads."""
-
-
 class Closable(Protocol):
     """The connections of one event loop, or of all threads."""
 
@@ -196,12 +189,15 @@ class Pool(Generic[C]):
 
 
 class Pools(Generic[P]):
-    """The pools of one client; a fork starts with none. ``make`` returns an empty pool."""
+    """The pools of one client; a fork starts with none. ``make`` returns an empty pool.
 
-    def __init__(self, homes: Homes, make: Callable[[], P]) -> None:
+    Connections belong to the loop that opened them if they are ``per_loop``, else to all threads.
+    """
+
+    def __init__(self, per_loop: bool, make: Callable[[], P]) -> None:
         self.shared: P | None = None
         """The pool of all threads, once it is there."""
-        self._homes = homes
+        self._per_loop = per_loop
         self._make = make
         self._pools: weakref.WeakKeyDictionary[Any, P] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -210,7 +206,7 @@ class Pools(Generic[P]):
 
     def here(self) -> P:
         """Return the pool of the running loop, or of all threads."""
-        home = asyncio.get_running_loop() if self._homes.per_loop else Pools
+        home = asyncio.get_running_loop() if self._per_loop else Pools
         return self._pools.get(home) or self._new(home)
 
     def close(self) -> None:
@@ -239,6 +235,6 @@ class Pools(Generic[P]):
                     pool.close()
             if home not in self._pools:
                 self._pools[home] = self._make()
-            if not self._homes.per_loop:
+            if not self._per_loop:
                 self.shared = self._pools[home]
             return self._pools[home]

@@ -53,15 +53,6 @@ class Replaceable(Protocol):
         """Have the method ``forget`` called each time, as long as its object lives."""
 
 
-class Images(Protocol):
-    """Images by partition key."""
-
-    def get(self, pk: str, /) -> Image | None:
-        """Return an image, or None where there is none."""
-
-    def __setitem__(self, pk: str, image: Image, /) -> None: ...
-
-
 @runtime_checkable
 class UpdatesInPlace(Protocol):
     """An extra ability of a store inside the process: whoever holds its lock may change its buckets.
@@ -77,8 +68,11 @@ class UpdatesInPlace(Protocol):
         """Return whether the calling thread holds the lock: then it is in a finalizer or a signal handler."""
 
     @property
-    def images(self) -> Images:
-        """Return the buckets that were used last. An image may be replaced by one that is in the same indexes."""
+    def images(self) -> dict[Any, Image]:
+        """Return the buckets that were used last, by partition key.
+
+        An image may be replaced by one that is in the same indexes.
+        """
 
     def has_records(self, pk: str) -> bool:
         """Return whether the partition of an entity holds anything; to be called with or without the lock."""

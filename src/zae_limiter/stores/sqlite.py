@@ -206,7 +206,6 @@ class SqliteStore:
         return RateLimiterUnavailable(message, error)
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return the identity of the file at the path, or None if there is none."""
         with contextlib.suppress(OSError):
             found = os.stat(self.path)
             return found.st_dev, found.st_ino
@@ -223,14 +222,12 @@ class SqliteStore:
         return RateLimiterUnavailable(f"SQLite file {self.path!r}: {reason}")
 
     def _limit_waiting(self, db: sqlite3.Connection, deadline: float) -> None:
-        """Make statements wait for other processes no longer than until the deadline."""
         left_ms = max(0, math.ceil((deadline - time.monotonic()) * 1000))
         if left_ms != self._busy_ms:
             db.execute(f"PRAGMA busy_timeout = {left_ms}")
             self._busy_ms = left_ms
 
     def _create_file(self) -> None:
-        """Create the file with its permissions, unless it exists. If that fails, SQLite says why when it opens it."""
         with contextlib.suppress(OSError):
             path = os.path.realpath(self.path)  # of a link to a file that does not exist yet
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -283,7 +280,6 @@ class SqliteStore:
         db.execute("COMMIT")
 
     def _sweep(self, db: sqlite3.Connection, now_ms: int) -> None:
-        """Delete some expired records inside the running commit, every ten seconds."""
         if 0 <= now_ms - self._swept_ms < _SWEEP_EVERY_MS:
             return
         self._swept_ms = now_ms
@@ -346,7 +342,6 @@ def _is_no_directory(path: str) -> bool:
 
 
 def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
-    """Return the record as of an instant, or None if there is none."""
     row = db.execute("SELECT attrs FROM items WHERE pk = ? AND sk = ?", key).fetchone()
     if row is None:
         return None
@@ -355,7 +350,6 @@ def _load(db: sqlite3.Connection, key: Key, now_ms: int) -> Image | None:
 
 
 def _parse(key: Key, attrs: str) -> Image:
-    """Return the image of a row. Raise `CorruptRecordError` if it is not a record."""
     try:
         image = json.loads(attrs)
     except (ValueError, RecursionError):
@@ -368,7 +362,6 @@ def _parse(key: Key, attrs: str) -> Image:
 
 
 def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | None:
-    """Apply a write to a record and return the new image."""
     if write.is_check:
         return old
     new = apply_write(old, write)
@@ -386,7 +379,6 @@ def _apply(db: sqlite3.Connection, write: Write, old: Image | None) -> Image | N
 
 
 def _select(query: Query, now_s: int) -> tuple[str, list[Any]]:
-    """Return the statement for one page of a range and one more row, with its values."""
     partition, sort = ("pk", "sk") if query.gsi is None else (f"{query.gsi}pk".lower(), f"{query.gsi}sk".lower())
     conditions = [f"{partition} = ?", f"substr({sort}, 1, ?) = ?", f"{sort} >= ?", "(ttl IS NULL OR ttl > ?)"]
     values: list[Any] = [query.pk, len(query.prefix), query.prefix, max(query.prefix, query.start or ""), now_s]

@@ -76,11 +76,9 @@ class Table:
         self._unpacked: deque[str] = deque()
 
     def __len__(self) -> int:
-        """Return how many records are held."""
         return len(self.images) + len(self._packed)
 
     def __contains__(self, name: Name) -> bool:
-        """Return whether there is such a record."""
         return name in self.images or name in self._packed
 
     def names(self) -> Iterator[Name]:
@@ -164,7 +162,6 @@ class Table:
         return [name for name, image in found if image and with_indexes(name, image).get(attribute) == query.pk]
 
     def _pack_older(self, name: str) -> None:
-        """Note that a bucket is kept as an image, and pack the one that was noted longest ago."""
         self._unpacked.append(name)
         if len(self._unpacked) > _UNPACKED:
             oldest = self._unpacked.popleft()
@@ -189,7 +186,6 @@ class Groups:
         self._members: dict[str, Name | set[Name]] = {}
 
     def __contains__(self, group: str) -> bool:
-        """Return whether a group has members."""
         return group in self._members
 
     def get(self, group: str) -> list[Name]:

@@ -236,7 +236,7 @@ class SyncRateLimiter(
             **earlier,
         )
         self.repository = SyncRepository._of(self._inner.repository, repository)
-        self._options, self._port = (self._inner.options, self._inner.port)
+        self._options, self._port = self._inner.leasing
 
     @property
     def name(self) -> str | None:

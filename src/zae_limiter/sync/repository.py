@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..limiter.blocking import BlockingRepository
 from ..repository.backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE
-from ..repository.builder import RepositoryOptions
 from ..repository.namespaces import NamespaceName
+from ..repository.opening import RepositoryOptions
 from ..runtime.blocking import run
 from ..stores.bounded import MAX_CACHED_KEYS
 from .opening import SyncStackOperations

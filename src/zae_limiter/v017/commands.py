@@ -48,19 +48,15 @@ def _option(*names: str, **settings: Any) -> click.Option:
     return click.Option(names, hidden=True, **settings)
 
 
-def _explain(reason: str, *options: click.Option) -> Callable[[_Values], None]:
-    """Return the translation for options without effect: a note says why if one of them is passed."""
+def _without_effect(reason: str, *options: click.Option, names: Mapping[str, str] | None = None) -> OldOptions:
+    """Return options without effect: a note says why if one of them is passed."""
 
     def translate(values: _Values) -> None:
         for option in options:
             if values.pop(option.name) not in (None, False):
                 note(f"{option.opts[-1]} has no effect: {reason}")
 
-    return translate
-
-
-def _without_effect(reason: str, *options: click.Option, names: Mapping[str, str] | None = None) -> OldOptions:
-    return OldOptions(names or {}, options, _explain(reason, *options))
+    return OldOptions(names or {}, options, translate)
 
 
 def _find_subject(values: _Values) -> None:

@@ -6,22 +6,6 @@ from functools import partial
 
 from ..core import names
 from ..records import keys, level, splitting
-from ..records.keys import (
-    gsi1_pk_parent as gsi1_pk_parent,
-    gsi1_sk_child as gsi1_sk_child,
-    gsi2_pk_resource as gsi2_pk_resource,
-    gsi2_sk_bucket as gsi2_sk_bucket,
-    gsi3_pk_entity as gsi3_pk_entity,
-    gsi3_pk_entity_config as gsi3_pk_entity_config,
-    gsi3_sk_bucket as gsi3_sk_bucket,
-    parse_bucket_pk as parse_bucket_pk,
-    pk_audit as pk_audit,
-    pk_entity as pk_entity,
-    pk_resource as pk_resource,
-    pk_system as pk_system,
-    sk_audit as sk_audit,
-    sk_config as sk_config,
-)
 from ..repository.backend import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
 from ..stores.dynamodb import table
 
@@ -37,6 +21,11 @@ BUCKET_FIELD_TK, BUCKET_FIELD_CP, BUCKET_FIELD_RA = "tk", "cp", "ra"
 BUCKET_FIELD_RP, BUCKET_FIELD_TC, BUCKET_FIELD_RF = "rp", "tc", level.ANCHOR
 DEFAULT_RESOURCE, RESERVED_NAMESPACE = names.DEFAULT_RESOURCE, names.RESERVED_NAMESPACE
 WCU_LIMIT_NAME, MAX_SHARD_COUNT = names.INFRASTRUCTURE_LIMIT, splitting.MAX_SHARDS
+gsi1_pk_parent, gsi1_sk_child, gsi2_pk_resource = keys.gsi1_pk_parent, keys.gsi1_sk_child, keys.gsi2_pk_resource
+gsi2_sk_bucket, gsi3_pk_entity, gsi3_sk_bucket = keys.gsi2_sk_bucket, keys.gsi3_pk_entity, keys.gsi3_sk_bucket
+gsi3_pk_entity_config, parse_bucket_pk = keys.gsi3_pk_entity_config, keys.parse_bucket_pk
+pk_audit, pk_entity, pk_resource, pk_system = keys.pk_audit, keys.pk_entity, keys.pk_resource, keys.pk_system
+sk_audit, sk_config = keys.sk_audit, keys.sk_config
 bucket_attr, get_table_definition = level.attribute, table.table_definition
 sk_state, sk_meta, sk_version = partial(str, SK_STATE), partial(str, SK_META), partial(str, SK_VERSION)
 sk_resources, sk_entity_config_resources = partial(str, SK_RESOURCES), partial(str, SK_ENTITY_CONFIG_RESOURCES)

@@ -104,7 +104,7 @@ def cost_above_capacity(name: str | None, capacity: int | None, requested: int) 
 
 
 def several_keys() -> Answer:
-    """Return the 400: nobody can say whose tokens the request takes. It says nothing of the keys."""
+    """Return the 400: it is ambiguous whose tokens the request takes. It says nothing of the keys."""
     message, title = "The request carries several API keys. Send one.", "Request carries several API keys"
     return _make_answer(400, "Several API Keys", message, type=SEVERAL_KEYS, title=title)
 

@@ -1,8 +1,8 @@
 """ASGI middleware: Starlette, FastAPI, Litestar, Quart, Django. It never buffers and never looks into a body.
 
-Tokens are taken before the app runs. The charge stays, whether the body was sent, broke off, nobody was there to read
-it or the app has raised, and what the app has settled by then is written. It goes back when the request is refused
-inside of the app, or when the rule refunds the status; an exception that nobody answers counts as 500.
+Tokens are taken before the app runs. The charge stays, whether the body was sent, broke off, the client had gone or the
+app has raised, and what the app has settled by then is written. It goes back when the request is refused inside of the
+app, or when the rule refunds the status; an exception without an answer counts as 500.
 
 Slots are held until the body has ended or a websocket is closed, and at the latest until the app has returned, as it
 does when the client has gone. They are freed before the last piece is sent: a client that has the whole answer can have
@@ -141,7 +141,7 @@ class Exchange:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has been answered and nobody has hung up: who hangs up pays."""
+        """Whether nothing has been answered and the client has not hung up: one that hangs up pays."""
         return not (self.started or self.gone)
 
     async def receive(self) -> Message:
@@ -316,8 +316,8 @@ class MessageLimit:
     ...     text = await websocket.receive_text()
     ...     await messages.take(websocket)
 
-    One too many raises `RateLimitExceeded`; where nobody catches it, `RateLimitMiddleware` closes the websocket with
-    1013.
+    A message beyond the limit raises `RateLimitExceeded`; if the app does not catch it, `RateLimitMiddleware` closes
+    the websocket with 1013.
     """
 
     def __init__(

@@ -132,25 +132,23 @@ class Fields:
         """Return `wait` as ``Retry-After`` says it: whole seconds, rounded up, at least 1."""
         return round_up_seconds(self.wait(ms))
 
-    def view_statuses(self, statuses: Iterable[StatusFields]) -> list[LimitView]:
-        """Return the views of a refusal: each limit of each level that clients see."""
+    def view_statuses(self, statuses: Iterable[StatusFields]) -> tuple[list[LimitView], list[str]]:
+        """Return the views of a refusal, each limit of each level that clients see, and what refused beyond these.
+
+        Of the latter they are told the names, where the level has one.
+        """
         views: list[LimitView] = []
+        hidden: list[str | None] = []
+        owners: set[str] = set()
         depth, owner = -1, None
         for entity_id, _, _, limit, available, _, exceeded, wait, _, now_ms, _ in statuses:
             if entity_id != owner:  # the limits of a level stand together
                 depth, owner = depth + 1, entity_id
             self._add_view(views, depth, limit, available, now_ms, wait if exceeded else None)
-        return views
-
-    def name_hidden(self, statuses: Iterable[StatusFields]) -> list[str]:
-        """Return the names of the limits that refused at named levels whose numbers clients do not see."""
-        owners: list[str] = []
-        names: list[str | None] = []
-        for entity_id, _, _, limit, _, _, exceeded, *_ in statuses:
-            owners += () if entity_id in owners else (entity_id,)
+            owners.add(entity_id)
             if exceeded and len(owners) > self._shown:
-                names.append(self.policy_name(len(owners) - 1, limit.name))
-        return [name for name in names if name is not None]
+                hidden.append(self.policy_name(len(owners) - 1, limit.name))
+        return views, [name for name in hidden if name is not None]
 
     def view_leases(self, leases: Iterable[LeaseCore], now_ms: int) -> list[LimitView]:
         """Return the views of what was granted: each limit that clients are told of, as the deciding write left it."""
@@ -175,7 +173,7 @@ class Fields:
             in_flight = missing if limit.is_concurrency else None
             full_in_ms: int | None
             if in_flight is not None:
-                full_in_ms = None  # when those calls are done, which nobody knows
+                full_in_ms = None  # when those calls are done, which is unknown
             elif limit.calendar is None:
                 full_in_ms = -(-missing * limit.refill_period_seconds * MILLI // limit.refill_amount)
             elif missing == 0 and limit.calendar.is_idle(now_ms):

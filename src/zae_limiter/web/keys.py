@@ -85,7 +85,7 @@ class Identity:
 
     @classmethod
     def header(cls, name: str, value: str) -> Identity:
-        """Return whoever sends ``value`` in the header ``name``, in any case."""
+        """Return the sender of ``value`` in the header ``name``, in any case."""
         return cls("header", f"{_escape(_check_text('name', name).lower(), _PART)}:{_check_text('value', value)}")
 
     @classmethod
@@ -100,7 +100,7 @@ class Identity:
 
 
 class SeveralKeysError(ZAELimiterError):
-    """A request carries several API keys, so nobody can say whose tokens it takes; the middleware answers 400.
+    """A request carries several API keys, so it is ambiguous whose tokens it takes; the middleware answers 400.
 
     The client's address is charged for it, once for each of the ``looked_up`` keys that ``accept`` was asked about.
     """
@@ -234,8 +234,7 @@ def _check_field_name(name: object) -> str:
 class _FoundKeys:
     """The keys in some header lines: ``texts`` are whole values, ``words`` what stands in them between separators.
 
-    ``foreign`` are words of other schemes, which are keys only if somebody knows them: some apps do not look at the
-    scheme.
+    ``foreign`` are words of other schemes, which are keys only if ``accept`` knows them: some apps ignore the scheme.
     """
 
     def __init__(self) -> None:

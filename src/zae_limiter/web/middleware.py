@@ -138,7 +138,7 @@ class Middleware(Generic[AppT, LimiterT]):
         """Return the answer to a refused client; ``error`` is one of `REFUSALS`."""
         if isinstance(error, RateLimitExceeded):
             statuses = error.list_fields()
-            views, hidden = self.fields.view_statuses(statuses), self.fields.name_hidden(statuses)
+            views, hidden = self.fields.view_statuses(statuses)
             if not isinstance(error, CapacityExceeded):
                 hidden_ms = 0 if len(views) == len(statuses) else round((error.retry_after_seconds or 0) * MILLI)
                 return answers.quota_exceeded(views, self._clock.now_ms(), self.fields, hidden_ms, hidden)

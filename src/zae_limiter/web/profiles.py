@@ -9,8 +9,8 @@ capacity that differs is a vendor parameter. The effective window ``t`` ends whe
 ``r`` in ``t`` never promises more than the bucket gives; for a limit that refused, it is the same number as
 ``Retry-After``. ``x-ratelimit`` and ``openai`` follow no standard, but many clients read them.
 
-A concurrency limit is no rate: its quota are the slots, and nobody knows when they are free again, as that is when the
-calls in flight are done. So it has no window, and an effective one only if it has refused.
+A concurrency limit is no rate: its quota are the slots, and they are free again when the calls in flight are done, an
+unknown time. So it has no window, and an effective one only if it has refused.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def ietf_07(policies: Sequence[Policy]) -> Writer | None:
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
         refused = wait_ms is not None
-        told = [(place, rate) for place, counted, rate in rates if counted or (refused and views[place].violated)]
-        if not told:
+        shown = [(place, rate) for place, counted, rate in rates if counted or (refused and views[place].violated)]
+        if not shown:
             return []
-        constant = ("RateLimit-Policy", ", ".join(rate for _, rate in told))
-        view = choose_tightest([views[place] for place, _ in told])
+        constant = ("RateLimit-Policy", ", ".join(rate for _, rate in shown))
+        view = choose_tightest([views[place] for place, _ in shown])
         limit = view.limit.refill_amount
         reset_ms = view.full_in_ms if wait_ms is None or view.retry_in_ms is None else wait_ms
         reset = min(round_up_seconds(reset_ms or 0), MAX_INTEGER)
@@ -220,10 +220,10 @@ def x_ratelimit(policies: Sequence[Policy]) -> Writer | None:
     places = [policy.place for policy in filling if policy.unit == REQUESTS] or [policy.place for policy in filling]
 
     def write(views: Sequence[LimitView], now_ms: int, wait_ms: int | None) -> list[Line]:
-        told = [views[place] for place in places] if wait_ms is None else views
-        if not told:
+        shown = [views[place] for place in places] if wait_ms is None else views
+        if not shown:
             return []
-        view = choose_tightest(told)
+        view = choose_tightest(shown)
         reset_ms = now_ms + ((view.full_in_ms or 0) if wait_ms is None else round_up_seconds(wait_ms) * MILLI)
         return [
             ("X-RateLimit-Limit", str(view.limit.capacity)),

@@ -31,7 +31,7 @@ FindMixing: TypeAlias = Callable[[str], Mixing]
 """Returns how far the values of a header may come from headers of other names."""
 
 _MOST_HOPS = 64
-"""How many entries of a header are looked at, from the right: nobody has more proxies."""
+"""Entries of a header that are read, from the right: more proxies than any deployment has."""
 _MOST_COMMAS = 16
 _CACHE_SIZE = 4096
 _LONGEST_ELEMENT = 1024
@@ -246,7 +246,7 @@ def _read_list(lines: list[str]) -> Iterator[str]:
 
 
 def _read_single(lines: list[str]) -> list[str]:
-    """Return the value of a header that has one line; of two nobody knows which is whose, and a list is no address."""
+    """Return the value of a header that has one line; two lines are ambiguous, and a list is no address."""
     return lines if len(lines) == 1 else []
 
 

@@ -29,7 +29,7 @@ class Request(ABC):
 
     _origin: str | None = _UNKNOWN
     has_shown_path = False
-    """Whether somebody has asked for `path`."""
+    """Whether `path` was read."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Request(ABC):
 
     @property
     def client(self) -> Address | None:
-        """The address of the client, by what the trusted proxies say; None where nobody knows."""
+        """The address of the client, by what the trusted proxies say; None if it is unknown."""
         origin = self.origin
         return parse(origin) if origin else None
 

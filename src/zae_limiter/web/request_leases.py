@@ -31,7 +31,7 @@ T = TypeVar("T")
 LEASES = "zae_limiter.leases"
 """The key of a request's `RequestLeases`, in an ASGI scope or a WSGI environment."""
 REFUSALS = (RateLimitExceeded, ResourceDisabled, RateLimiterUnavailable, PathTooLong, SeveralKeysError)
-"""The errors that the middleware answers by itself, but for `AccessDeniedError`: that is for whoever runs the app."""
+"""The errors that the middleware answers by itself, except `AccessDeniedError`: that is for the operator."""
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -47,7 +47,7 @@ class RequestLeases:
     _free: Collection[AnyLease] = ()
     _settled = False
     is_over = False
-    """Whether the app has returned: nobody settles what is taken from here on."""
+    """Whether the app has returned: what is taken from here on is settled at once."""
     _guesses = 0
     """How many API keys were looked up, at least one, where the request is refused as it carries several."""
     refusal: SeveralKeysError | None = None
@@ -163,7 +163,7 @@ class RequestLeases:
         return True
 
     async def settle_error(self, error: Exception, *, untouched: bool) -> None:
-        """Settle a request whose app has raised; ``untouched``: nothing was answered, and nobody has hung up.
+        """Settle a request whose app has raised; ``untouched``: nothing was answered, and the client is there.
 
         A refusal gives everything back, unless it is for several API keys: those are charged, and they are a failure
         even where the address has nothing left. Any other exception is charged like an answer with the status 500.

@@ -1,8 +1,8 @@
 """Rules: which requests are limited, whose tokens they take, and how many; and each as bound to one limiter.
 
 The first rule that matches decides, for each way to read the path. A plain request is read in one way, so one rule is
-for it. Where an app could route a request by several texts, or where a rule matches a text loosely only, nobody knows
-which handler serves it: every rule that may be the one is charged, so that no spelling trades one limit for another. A
+for it. If an app could route a request by several texts, or if a rule matches a text only loosely, it is unknown which
+handler serves it: every rule that may be the one is charged, so that no spelling trades one limit for another. A
 request that is astray is charged by every rule.
 """
 
@@ -236,7 +236,7 @@ class Matcher:
     def exempt(self, templates: Sequence[Template | _Answers]) -> bool:
         """Take the main text of a plain request if it matches exactly, and return whether it does.
 
-        Whoever spells it otherwise is limited.
+        Any other spelling is limited.
         """
         main = self._paths.main
         if self._paths.plain and main in self.open and any(template.matches_exactly(main) for template in templates):
@@ -317,7 +317,7 @@ class BoundRule:
         return self._for_entity(identity.entity_id)
 
     async def make_lease_for(self, key: object, request: Request) -> AnyLease:
-        """Return the lease of whoever ``key`` says, an `Identity`, an id, or None for the client's address."""
+        """Return the lease of ``key``: an `Identity`, an entity id, or None for the client's address."""
         identity = to_identity(await _wait_for(key), request)
         resource, cost = self.rule.resource, self.rule.cost
         name = await _wait_for(resource(request)) if callable(resource) else self._resource_name

@@ -54,15 +54,15 @@ def show_run(run: Simulation, title: str, sleep: Callable[[float], object], *, p
     click.echo(encodable(above if drawn else f"{title}\n\n{above}\n"))
     if drawn:
         return show_live(run, screen, title, sleep, len(lines))
-    told = seconds = 0
+    printed = seconds = 0
 
     def print_frame() -> None:
-        nonlocal told, seconds
+        nonlocal printed, seconds
         balances = run.balances()
-        for event in run.events[told:]:
+        for event in run.events[printed:]:
             if event.kind in ("refused", "failed", "repaid") or event.debt:
                 click.echo(encodable(f"{event.at_ms / 1000:6.2f} s  {event.who:<8}{event.kind:<9}{event.text}"))
-        told = len(run.events)
+        printed = len(run.events)
         if run.elapsed_ms >= seconds * 1000:
             seconds += 1
             left = "  ".join(f"{party.id} {balances[party.id, 'tpm'].available:,}" for party in PARTIES)
@@ -75,7 +75,7 @@ def show_run(run: Simulation, title: str, sleep: Callable[[float], object], *, p
 def show_live(
     run: Simulation, screen: Console, title: str, sleep: Callable[[float], object], lines_above: int = 0
 ) -> bool:
-    """Play a run in place on a terminal that shows so many lines above it. Return False if Ctrl-C ended it early."""
+    """Play a run in place on a terminal, below ``lines_above``. Return False if Ctrl-C ended it early."""
     most = max(3, min(9, screen.height - lines_above - _OTHER_LINES))
     with Live(console=screen, auto_refresh=False) as live:
         return run.play(

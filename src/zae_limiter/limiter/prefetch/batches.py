@@ -191,9 +191,9 @@ class WriteUnderWay:
     awaited: bool = False
     """Whether callers wait for it: then no other caller overtakes them."""
     sent: bool = False
-    """Whether it may have been done, as it was drafted last."""
+    """Whether it may have been done, as it was planned last."""
     now_ms: int = 0
-    """When it was drafted last."""
+    """When it was planned last."""
     as_of_ms: int = 0
     """As of when it draws from full limits."""
 

@@ -44,6 +44,10 @@ class DrawEngine(Engine):
         """Return a new deadline, for work in the background."""
         return self._backend.deadline()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait for some time."""
+        await self._runtime.new_signal().wait(seconds)
+
     async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Run several, some of them in parallel where calls take time."""
         at_once = 1 if self.never_suspends else _AT_ONCE
@@ -98,7 +102,7 @@ class DrawEngine(Engine):
         finally:
             bucket.end(write)
 
-    def _draft(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
+    def _plan_commit(self, chain: ChargePath, pending: Charges, now_ms: int, freshness: Freshness) -> CommitPlan | Lack:
         """Choose who is served by the next write, and what it also draws and settles.
 
         Raise `StalePath` if the bucket is not what it was, and `NeedsExactWrite` if it may have what is missing

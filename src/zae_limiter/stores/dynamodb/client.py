@@ -286,7 +286,6 @@ class Client:
             await self._wait_for(run, source.run_began + FIND_SECONDS - self._timer(), FIND_SECONDS)
 
     def _ask_identity(self) -> str:
-        """Return the ARN of whom the credentials belong to; blocks."""
         credentials = self._credentials.renew().result()
         return ask_sts(self._session(), credentials, self.region, self.options.endpoint_url)
 

@@ -119,7 +119,6 @@ class _Connection:
         self._tls = tls
 
     async def _decrypt(self, tls: ssl.SSLObject, deadline: float) -> bytes:
-        """Return the next bytes that came over TLS; none at the end."""
         while True:
             try:
                 return tls.read(1 << 18)
@@ -148,7 +147,7 @@ class Connections:
     def __init__(self, sockets: Sockets, connect_timeout: float, limit: int) -> None:
         self.sockets = sockets
         self._connect_timeout = connect_timeout
-        self._pools: Pools[Pool[_Connection]] = Pools(sockets, lambda: Pool(sockets.slots(limit)))
+        self._pools: Pools[Pool[_Connection]] = Pools(sockets.per_loop, lambda: Pool(sockets.slots(limit)))
         self._understood = False
         """Whether the endpoint has ever answered, and so is not addressed by the wrong protocol."""
 
@@ -234,7 +233,6 @@ class Connections:
             raise ConfigurationError(f"{where} does not speak TLS; write http://", option="endpoint_url")
 
     async def _probe(self, endpoint: Endpoint, data: bytes, deadline: float) -> bytes:
-        """Send bytes over a new connection and return the first that come back; none if there is no answer."""
         deadline = min(deadline, time.monotonic() + _PROBE_SECONDS)
         with contextlib.suppress(OSError, UnicodeError):
             connection = await self._connect(endpoint.host, endpoint.port, deadline)

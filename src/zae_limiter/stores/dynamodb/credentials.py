@@ -124,7 +124,6 @@ def _load_service_models(data_path: str | None) -> Any:
 
 
 def _start(run: Future[T], work: Callable[[], None], name: str) -> Future[T]:
-    """Begin a run: ``work`` ends it in a daemon thread."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError:  # no thread can be started any more when the interpreter ends
@@ -191,7 +190,6 @@ class CredentialSource:
             run.set_result(found)
 
     def _end(self, run: Future[Credentials]) -> None:
-        """Let the next caller begin another run."""
         with self._lock:
             if self._run is run:
                 self._run = None
@@ -293,7 +291,6 @@ class CallerIdentity:
         return self._arn
 
     def _begin(self) -> Future[None]:
-        """Return the run that is under way, else begin one in a daemon thread."""
         with self._lock:
             if self._run is not None:
                 return self._run

@@ -108,7 +108,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_proxy(scheme: str, host: str, port: int) -> Proxy | None:
-    """Return the proxy that the environment names for this endpoint, or None."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()

@@ -103,7 +103,6 @@ def check_shape(content: Mapping[str, Any], operation: str, request: Mapping[str
 
 
 def _check_items(items: Iterable[Any], keys: tuple[str, ...] = ()) -> None:
-    """Raise `Malformed` unless all are records, and have these ``keys``."""
     for item in items:
         if type(item) is not dict:
             raise Malformed("a record is not a map")
@@ -127,7 +126,6 @@ def _check_items(items: Iterable[Any], keys: tuple[str, ...] = ()) -> None:
 
 
 def _check_batch(content: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raise `Malformed` unless all records of a good answer were ``asked`` for."""
     for table, items in content.get("Responses", {}).items():
         wanted = {(key[PK]["S"], key[SK]["S"]) for key in asked.get(table, {}).get("Keys", ())}
         if len(items) > len(wanted):
@@ -141,16 +139,15 @@ def _check_nested(kind: str, value: Any, depth: int) -> None:
     if depth > _DEEPEST:
         raise Malformed("a record is nested too deeply")
     if kind in ("SS", "NS", "BS"):
-        _check_items({str(place): {kind[0]: each}} for place, each in enumerate(value))
-        return
+        value = [{kind[0]: each} for each in value]
     for each in value.values() if kind == "M" else value:
         if type(each) is not dict or len(each) != 1:
             raise Malformed("a nested value has no type")
-        for inner, held in each.items():
-            if inner in ("M", "L") and type(held) is _KINDS[inner]:
-                _check_nested(inner, held, depth + 1)
-            else:
-                _check_items(({"value": each},))
+        ((inner, held),) = each.items()
+        if inner in ("M", "L") and type(held) is _KINDS[inner]:
+            _check_nested(inner, held, depth + 1)
+        else:
+            _check_items(({"value": each},))
 
 
 def _matches(value: Any, shape: Any) -> bool:

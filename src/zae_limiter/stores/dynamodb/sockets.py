@@ -74,11 +74,9 @@ class AsyncSockets:
     slots = LoopSlots
 
     async def resolve(self, host: str, port: int, deadline: float) -> list[Any]:
-        """Return the addresses of a host as `getaddrinfo` does."""
         return await _within(asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
 
     async def connect(self, sock: socket.socket, address: Any, deadline: float) -> None:
-        """Connect a new socket."""
         sock.setblocking(False)
         await _within(asyncio.get_running_loop().sock_connect(sock, address), deadline)
 
@@ -109,11 +107,9 @@ class AsyncSockets:
         await asyncio.sleep(0)
 
     async def pause(self, seconds: float) -> None:
-        """Suspend the task."""
         await asyncio.sleep(seconds)
 
     async def outcome(self, run: Future[T], timeout: float) -> T:
-        """Return what a run in another thread returns; raise `TimeoutError` if that takes longer."""
         waiting = asyncio.wrap_future(run)
         try:
             await asyncio.wait((waiting,), timeout=max(0.0, timeout))

@@ -147,7 +147,6 @@ def _schema_error(description: Mapping[str, Any], wrong: list[str], advice: str 
 def _key_differences(
     description: Mapping[str, Any], index: str = "", keys: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Return what is wrong with the key of a table, or of its index that ``keys`` describes."""
     found = {each["KeyType"]: each["AttributeName"] for each in (keys or description).get("KeySchema") or ()}
     wanted = {each["KeyType"]: each["AttributeName"] for each in _key_schema(index)}
     if found != wanted:
@@ -158,7 +157,6 @@ def _key_differences(
 
 
 def _index_differences(description: Mapping[str, Any], name: str) -> list[str]:
-    """Return what is wrong with one index of a table."""
     found = _indexes(description).get(name)
     if found is None:
         return [f"index {name} is missing"]
@@ -256,7 +254,6 @@ async def _enable_expiry(client: Client) -> bool:
 
 @contextlib.contextmanager
 def _ignore_concurrent_change() -> Iterator[None]:
-    """Ignore the error if somebody else is making the same change."""
     try:
         yield
     except InfrastructureError as error:

@@ -163,7 +163,6 @@ class Reader:
         return taken
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
-        """Take so many bytes."""
         end = self._start + size
         while len(self._buffer) < end:
             yield

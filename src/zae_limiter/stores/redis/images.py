@@ -182,7 +182,6 @@ def plan_swap(write: Write, naming: str, *, expire: bool) -> tuple[bytes, bytes,
 
 
 def _find_form(key: Key, naming: str, seen: StoredImage, attrs: set[str]) -> _Form | None:
-    """Return the form of a record in which some attributes are left open; None unless they are whole numbers in it."""
     places = []
     for attr in attrs:
         old = seen.get(attr)
@@ -218,7 +217,6 @@ def _name_rows(write: Write) -> dict[str, None]:
 
 
 def _remove_rows(image: Image, attrs: Iterable[str], rows: Collection[str] | None) -> bool:
-    """Remove attributes from an image; return whether all of them are rows."""
     for attr in attrs:
         if rows is None or attr not in rows:
             return False
@@ -260,7 +258,6 @@ def _swap_rows(
 
 
 def _spell(image: Image, attr: str) -> bytes:
-    """Return the line of an attribute."""
     return f"{attr}={encode(image[attr])}\n".encode()
 
 

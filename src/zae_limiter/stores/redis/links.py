@@ -137,7 +137,6 @@ class LinkOpener:
             log_event(EVICTION, message, address, policy, zae_backend=self._backend, zae_policy=policy)
 
     async def _check_settings(self, error: BaseException, address: Address, deadline: float) -> None:
-        """Raise `ConfigurationError` if a connection failed because of a setting."""
         wrong = find_wrong_setting(error)
         if self._tls:
             check_login(self._login)
@@ -189,7 +188,6 @@ def _no_tls(address: Address) -> ConfigurationError:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the first error of a chain of them."""
     while (earlier := error.__cause__ or error.__context__) is not None:
         error = earlier
     return error
@@ -207,7 +205,7 @@ class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
 
     def __missing__(self, address: Address) -> Pools[BlockingPool | SharedPool]:
         make = partial(self._wire.new_pool, self._limit, str(address), partial(self.opener.open, address))
-        return self.setdefault(address, Pools(self._wire, make))
+        return self.setdefault(address, Pools(self._wire.per_loop, make))
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
         """Send one command and return its answer; raise `Refusal` if that is an error."""

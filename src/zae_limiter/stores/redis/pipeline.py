@@ -159,7 +159,6 @@ class AsyncLink(asyncio.Protocol):
         self._alarm = self._loop.call_later(max(0.0, deadline - time.monotonic()), self._ring)
 
     def _ring(self) -> None:
-        """Fail the calls whose time is up, and set the alarm for the next one."""
         self._alarm = None
         now = time.monotonic()
         overdue = [answer for answer in self._waiting if answer.deadline <= now]

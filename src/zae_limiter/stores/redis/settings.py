@@ -150,7 +150,6 @@ def _address(url: str, scheme: Scheme, text: str) -> Address:
 
 
 def _path(url: str, scheme: Scheme, path: str, given: dict[str, Any]) -> tuple[str, str]:
-    """Return the service and the database that the path names."""
     words = [unquote(word) for word in path.strip("/").split("/") if word]
     service = ""
     if scheme.kind == "sentinel":

@@ -29,7 +29,7 @@ from .topology import open_topology
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
-    from ...core.reports import BackendStats
+    pass
 
 _TELL = "T"
 """Asks the server for its time."""
@@ -69,6 +69,7 @@ class RedisStore:
         able = SINGLE if layout.cells == 1 else CLUSTER
         self.capabilities = replace(able, usage_retention_days=usage_retention_days, timeout=client.timeout)
         self.client = client
+        self.stats, self.close = client.stats, client.close
         self.layout = layout
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
@@ -93,10 +94,7 @@ class RedisStore:
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
-        return await self.fetch(keys, self.client.deadline(timeout))
-
-    async def fetch(self, keys: Sequence[Key], deadline: float) -> list[Image | None]:
-        """Return the current images, in the order of the keys, until ``deadline``."""
+        deadline = self.client.deadline(timeout)
         found: dict[Key, Image | None] = {}
         for cell, writes in self._by_cell([Write(key) for key in dict.fromkeys(keys)]).items():
             _, images = await self._run(cell, writes, deadline)
@@ -184,7 +182,6 @@ class RedisStore:
         return [image if self._own_time or is_live(image, self.clock.now_ms()) else None for image in current]
 
     async def _commit_fully(self, cell: int, writes: Sequence[Write], deadline: float) -> Committed | Conflict:
-        """Commit inside one cell with the full script."""
         committed, images = await self._run(cell, writes, deadline)
         if not committed:
             self.client.counts.conflicts += 1
@@ -194,20 +191,12 @@ class RedisStore:
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return await index.find(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
+        return await index.find(self.client, self.layout, self.read, query, self.client.deadline(timeout))
 
     async def find_eviction_policy(self, timeout: float | None = None) -> str | None:
         """Return the ``maxmemory-policy`` of the servers, several if they differ; None if no server says."""
         answers = await self.client.ask_masters(MEMORY, self.client.deadline(timeout))
         return ", ".join(sorted({policy for told in answers if (policy := read_eviction_policy(told))})) or None
-
-    def stats(self) -> BackendStats:
-        """Return what was called so far."""
-        return self.client.stats()
-
-    async def close(self) -> None:
-        """Close the connections; the next use opens them again."""
-        await self.client.close()
 
     def _by_cell(self, writes: Sequence[Write]) -> dict[int, list[Write]]:
         groups: dict[int, list[Write]] = {}
@@ -259,7 +248,6 @@ def _by_key(writes: Sequence[Write], images: Sequence[Image | None]) -> dict[Key
 
 
 def _decode(answer: object, keys: Sequence[str]) -> str:
-    """Return a script's answer as text. Raise `CorruptRecordError` if it is not."""
     try:
         if isinstance(answer, bytes):
             return answer.decode()
@@ -269,7 +257,6 @@ def _decode(answer: object, keys: Sequence[str]) -> str:
 
 
 def _foreign(keys: Sequence[str]) -> CorruptRecordError:
-    """Return the error for something else at the key of a record."""
     where = " or ".join(map(repr, keys))
     return CorruptRecordError(
         f"What Redis holds at {where} is not a zae-limiter record. Delete it (reset_bucket() deletes a bucket), "
@@ -278,7 +265,6 @@ def _foreign(keys: Sequence[str]) -> CorruptRecordError:
 
 
 def _not_a_number(writes: Sequence[Write], images: Sequence[Image | None]) -> CorruptRecordError:
-    """Return the error for a record to which an amount cannot be added."""
     for write, image in zip(writes, images, strict=True):
         if write.key.sk == STATE and image is not None:
             try:

@@ -21,14 +21,16 @@ T = TypeVar("T")
 
 
 class Topology:
-    """Knows which server holds a key.
+    """Knows which server holds a key; this one knows one server.
 
     It is ``movable`` if the data may be found elsewhere when a server fails. Its ``master`` is the server that holds
     all keys, if there is one and it is known.
     """
 
-    movable = True
-    master: Address | None = None
+    movable = False
+
+    def __init__(self, master: Address | None = None) -> None:
+        self.master = master
 
     def masters(self) -> list[Address]:
         """Return the servers that hold keys, as far as they are known."""
@@ -44,28 +46,18 @@ class Topology:
 
     def relocate(self, key: str, target: Address | None) -> None:
         """Forget where a key was; it is at ``target`` now, if that is known."""
-        self.master = None
 
     def close(self) -> None:
         """Close the connections of its own."""
 
 
-class Single(Topology):
-    """One server."""
-
-    movable = False
-
-    def __init__(self, address: Address) -> None:
-        self.master = address
-
-    def relocate(self, key: str, target: Address | None) -> None:
-        """Do nothing: there is no other server."""
-
-
 class Sentinels(Topology):
     """The master of a service, as the sentinels name it."""
 
+    movable = True
+
     def __init__(self, sentinels: Sequence[Address], service: str, nodes: Nodes) -> None:
+        super().__init__()
         self._sentinels = list(sentinels)
         self._service = service
         self._nodes = nodes
@@ -80,6 +72,10 @@ class Sentinels(Topology):
         self.master = found
         return found
 
+    def relocate(self, key: str, target: Address | None) -> None:
+        """Forget the master."""
+        self.master = None
+
     def close(self) -> None:
         """Close the connections to the sentinels."""
         self._nodes.close()
@@ -88,7 +84,10 @@ class Sentinels(Topology):
 class Cluster(Topology):
     """The nodes of a cluster, by slot. Any node can tell them all."""
 
+    movable = True
+
     def __init__(self, seeds: Sequence[Address], nodes: Nodes) -> None:
+        super().__init__()
         self._seeds = tuple(seeds)
         self._nodes = nodes
         self._order = list(seeds)
@@ -171,4 +170,4 @@ def open_topology(settings: Settings, nodes: Nodes, wire: Wire) -> Topology:
         login = settings.sentinel_login
         asked = Nodes(wire, login, connect_timeout=settings.connect_timeout, limit=settings.max_connections)
         return Sentinels(settings.addresses, settings.service, asked)
-    return Single(settings.addresses[0])
+    return Topology(settings.addresses[0])

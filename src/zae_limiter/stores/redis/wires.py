@@ -83,7 +83,7 @@ class BlockingLink:
             if not received:
                 raise ConnectionError("the connection was closed")
             answers += self._reader.feed(received)
-        if len(answers) > count or self._reader.pieces or self._reader.arrays:  # not `is_between_answers`
+        if len(answers) > count or self._reader.buffer or self._reader.arrays:  # not `is_between_answers`
             raise ConnectionError("it sent more than was asked for")
         return answers
 
@@ -162,7 +162,6 @@ class AsyncWire:
     new_pool = SharedPool
 
     async def open(self, address: Address, login: dict[str, Any], timeout: float) -> AsyncLink:
-        """Connect and log in."""
         connection = _new_connection(redis.asyncio, address, login, timeout, socket_timeout=None)
         try:
             async with asyncio.timeout(timeout):
@@ -174,12 +173,10 @@ class AsyncWire:
         return AsyncLink(connection, str(address))
 
     async def ask(self, link: AsyncLink, data: bytes, deadline: float) -> Any:
-        """Send one command over a connection that nobody else uses, and return its answer."""
         (answer,) = await link.send(data, 1, deadline)
         return answer
 
     async def probe(self, address: Address, data: bytes, timeout: float) -> bytes:
-        """Send bytes over a plain connection and return the first that come back, none if there are none in time."""
         try:
             async with asyncio.timeout(timeout):
                 reader, writer = await asyncio.open_connection(*address)
@@ -196,7 +193,6 @@ Wire: TypeAlias = BlockingWire | AsyncWire
 
 
 def _new_connection(module: Any, address: Address, login: dict[str, Any], timeout: float, **options: Any) -> Any:
-    """Return a connection of ``module``, which is redis or redis.asyncio, that is not open yet."""
     if address.port:
         kind = module.SSLConnection if "ssl_cert_reqs" in login else module.Connection
         options |= {"host": address.host, "port": address.port, "socket_keepalive": True}

@@ -133,30 +133,25 @@ async def equal_sort_keys(harness: Harness) -> None:
 @check
 async def cursor_for_anybody(harness: Harness) -> None:
     """A cursor is plain text that another client can go on with."""
-    one, other = harness.store(), harness.store()
-    for index in (None, *INDEXES):
-        pk = partition()
-        await _fill(one, pk, SORTS, index)
-        page = await one.query(Query(pk, gsi=index, limit=4))
+    other = harness.store()
+    for one, query in await _each(harness):
+        page = await one.query(query._replace(limit=4))
         true(isinstance(page.cursor, str), "there are more, so there is a cursor")
-        rest = await walk_sort_keys(other, Query(pk, gsi=index, limit=4, after=page.cursor))
-        same(rest, list(SORTS[len(page.items) :]), f"another client goes on ({index})")
+        rest = await walk_sort_keys(other, query._replace(limit=4, after=page.cursor))
+        same(rest, list(SORTS[len(page.items) :]), f"another client goes on ({query.gsi})")
 
 
 @check
 async def cursor_of_the_deleted(harness: Harness) -> None:
     """A cursor goes on from its place when the record it stood at is gone, or others came before it."""
-    store = harness.store()
-    for index in (None, *INDEXES):
-        pk = partition()
-        await _fill(store, pk, SORTS, index)
-        page = await store.query(Query(pk, gsi=index, limit=3))
+    for store, query in await _each(harness):
+        page = await store.query(query._replace(limit=3))
         seen = [key for key, _ in page.items]
         await commit(store, *(Write(key, delete=True) for key in seen))
-        newcomer = Key(pk, "A#0") if index is None else Key(f"{pk}/new", "#META")
-        await put(store, newcomer, **({} if index is None else _index(index, pk, "A#0")))
-        rest = await walk_sort_keys(store, Query(pk, gsi=index, limit=3, after=page.cursor))
-        same(rest, list(SORTS[len(seen) :]), f"what comes after the cursor ({index})")
+        newcomer = Key(query.pk, "A#0") if query.gsi is None else Key(f"{query.pk}/new", "#META")
+        await put(store, newcomer, **({} if query.gsi is None else _index(query.gsi, query.pk, "A#0")))
+        rest = await walk_sort_keys(store, query._replace(limit=3, after=page.cursor))
+        same(rest, list(SORTS[len(seen) :]), f"what comes after the cursor ({query.gsi})")
 
 
 @check

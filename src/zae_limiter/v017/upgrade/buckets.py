@@ -13,7 +13,7 @@ window it is full.
 
 A client of 0.14 to 0.17 that goes on after an upgrade and sets limits also states them in the buckets of the present
 layout, beside an anchor that may be old. Such buckets are converted once more, with all that is still ours. What they
-hold of a limit that was stated anew cannot be known, as the old rate is gone: it is taken to be the level by the new
+hold of a limit that was stated again cannot be known, as the old rate is gone: it is taken to be the level by the new
 one, or for a quota the tokens at the anchor, but no debt and at most the capacity.
 """
 

@@ -17,7 +17,7 @@ from . import policies
 from .moves import Move, Old
 
 MOST_KEYS = 1000
-"""So many records of one change are named."""
+"""Records that are named per change."""
 _NUMBERS = (("cp", "bx", "tk"), ("capacity_milli", "burst_milli", "tokens_milli"), ("capacity", "burst", ""))
 
 
@@ -186,9 +186,9 @@ class ChangeLog:
                 what = f"buckets of {resource!r}, {_STATE_LIMITS}"
                 self._counts[what], self._keys[what] = self._counted[resource], self._buckets[resource]
         for pk in self._parents:
-            told = _describe_ancestors(pk, self._parents)
-            if told is not None:
-                self._note(told, f"{pk} {keys.META}")
+            remark = _describe_ancestors(pk, self._parents)
+            if remark is not None:
+                self._note(remark, f"{pk} {keys.META}")
         return tuple(Change(what, count, tuple(self._keys[what])) for what, count in self._counts.most_common())
 
     def _note(self, what: str, key: str) -> None:

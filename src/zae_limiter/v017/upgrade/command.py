@@ -59,20 +59,20 @@ class Remains(NamedTuple):
 
     def describe(self, deployed: Deployed) -> str | None:
         """Return what to do about it and about records that an upgrade has left; None if there is nothing."""
-        told = []
+        remarks = []
         if deployed.records_left:
-            told.append(
+            remarks.append(
                 f"An upgrade has left {spell_count(deployed.records_left, 'record')} that it could not move. "
                 "`zae-limiter upgrade` names what is left; run it again when that is changed, deleted or set again."
             )
         if self.stragglers is not None and self.stragglers.records:
-            told.append(_describe_stragglers(self.stragglers))
+            remarks.append(_describe_stragglers(self.stragglers))
         if self.functions:
-            told.append(
+            remarks.append(
                 f"The function {', '.join(self.functions)} of zae-limiter 0.x still writes into the buckets of this "
                 "table. `zae-limiter upgrade` stops it."
             )
-        return " ".join(told) or None
+        return " ".join(remarks) or None
 
 
 def find_remains(store: Store, deployed: Deployed | None) -> Remains:

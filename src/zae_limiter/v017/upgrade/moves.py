@@ -17,7 +17,7 @@ NESTED = "data"
 
 _MOST_GUARDS = 60
 _MOST_OLDS = 90
-"""A commit holds so many old records, the new one, and what changes beside it."""
+"""Old records per commit, beside the new one and what changes with it."""
 _TELLING = ("rf", "version", "config_version", "tokens_milli", "last_refill_ms", "total_consumed_milli", NESTED)
 
 

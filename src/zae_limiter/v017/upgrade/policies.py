@@ -10,7 +10,7 @@ Config records state the limits ``l_{limit}_{field}``, and with ``w_`` those of 
     sched_tz       the time zone of all of them, once per record
     disabled       a switch: true, false or bypass
 
-Buckets have the same fields as ``b_{limit}_{field}``, but for ``rsched`` and ``sched``, which stand once for all limits
+Buckets have the same fields as ``b_{limit}_{field}``, except ``rsched`` and ``sched``, which stand once for all limits
 unless a limit has its own (``-`` for none); ``ws`` is when a window has begun with its first use.
 
 What has no counterpart here raises `ValueError` with the reason, so that the record is refused.
@@ -62,7 +62,7 @@ class OldLimit(NamedTuple):
 
     @property
     def is_rate(self) -> bool:
-        """Whether it is a plain rate, but for ``soft``."""
+        """Whether it is a plain rate, apart from ``soft``."""
         return (self.reset, self.reset_after, self.schedule) == (None, None, None)
 
 

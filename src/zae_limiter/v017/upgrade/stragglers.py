@@ -26,20 +26,19 @@ from ...records.algebra import Key
 from ...records.version import Deployed
 from ...stores.dynamodb.access import Access
 from ...stores.dynamodb.store import DynamoStore
-from ...stores.dynamodb.values import Item, decode, encode_keys, key_of
+from ...stores.dynamodb.values import Item, decode, encode_key, key_of
 from .moves import Move, Old
 from .partition import Partition, PartitionKey
 
 MOST_RESOURCES = 100
-"""So many resources are remembered, each of which costs a query."""
+"""Resources that are remembered; each costs a query."""
 _MOST_NAMESPACES = 100
-"""So many namespaces are looked at, each of which costs two queries, and one for each resource of `MOST_RESOURCES`
-for which entities have limits of their own."""
+"""Namespaces that are looked at; each costs two queries, and one per resource with limits of entities."""
 _EXAMPLES = 5
 _MOST_RECORDS = 1000
-"""So many records of one resource are counted."""
+"""Records that are counted per resource."""
 _MOST_LIMITS = 10_000
-"""So many limits of entities are read in all."""
+"""Limits of entities that are read in all."""
 _LONGEST_NAME = 256
 """No resource has a longer name."""
 _SECONDS = 30.0
@@ -116,7 +115,7 @@ async def _read_limits(store: DynamoStore, ns: str, resource: str, most: int) ->
         return []
     pk = keys.gsi3_pk_entity_config(ns, resource)
     rows = map(key_of, await _query(store, "GSI3PK = :pk", pk, IndexName="GSI3", Limit=most))
-    wanted = encode_keys(key for key in rows if key.pk.startswith(f"{ns}/{_ENTITY}"))
+    wanted = [encode_key(key) for key in rows if key.pk.startswith(f"{ns}/{_ENTITY}")]
     access = Access(store.client, store.clock, _SECONDS, time.monotonic() + _SECONDS)
     batches = [await access.read_batch(wanted[start : start + 100]) for start in range(0, len(wanted), 100)]
     return [item for batch in batches for item in batch]
