@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from ..core.errors import (
     AccessDeniedError,
@@ -183,9 +183,7 @@ class Charger:
         availability.report_answer()
         return True
 
-    def hold(
-        self, lease: Reserving, request: AcquireRequest, grant: Grant, holder: SlotHolder | None = None
-    ) -> SlotHolder:
+    def hold(self, lease: Reserving, request: AcquireRequest, grant: Grant, holder: SlotHolder | None) -> SlotHolder:
         """Renew the slots of a grant until they are settled. Return the holder of all slots of the lease."""
         holder = holder or SlotHolder(lease, request, self.backend.runtime.caller(), self.backend.clock)
         self.slot_leases.hold(holder, grant)
@@ -281,6 +279,7 @@ class ObservedCharger(Charger):
 
     def __post_init__(self) -> None:
         self._take_now, self._settle_now = self.take_now, self.settle_now
+        self._tells_updates = self._settle_now is not None and bool(self.observers.of["on_store_call"])
         if self._take_now is not None:
             self.take_now, self.settle_now = self._take_observed, self._settle_observed
 
@@ -316,27 +315,24 @@ class ObservedCharger(Charger):
         try:
             granted = self._take_now(lease, entity_id, resource, cost, options)
         except ZAELimiterError as error:
-            self._tell_update(started, error)
+            if self._tells_updates and isinstance(error, RateLimitExceeded):
+                self.observers.notify_call("update", started, "conflict")
+            elif self._tells_updates:
+                self.observers.notify_call("update", started, "failed", error)
             tell(entity_id, (resource,), error, started)
             raise
         if granted is not None:
-            self._tell_update(started)
+            if self._tells_updates:
+                self.observers.notify_call("update", started, "done")
             tell(entity_id, (resource,), "granted", started, None, find_overdrawn(granted))
         return granted
 
     def _settle_observed(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         started = self.observers.now()
         is_settled = self._settle_now is not None and self._settle_now(entity_id, resource, granted, delta)
-        if is_settled and any(delta.values()):
-            self._tell_update(started)
+        if is_settled and self._tells_updates and any(delta.values()):
+            self.observers.notify_call("update", started, "done")
         return is_settled
-
-    def _tell_update(self, started: float, error: ZAELimiterError | None = None) -> None:
-        """Tell of an update of a store inside the process: what can settle at once makes them."""
-        if self._settle_now is not None and self.observers.of["on_store_call"]:
-            refused = isinstance(error, RateLimitExceeded)
-            outcome: Literal["done", "conflict", "failed"] = "conflict" if refused else "failed" if error else "done"
-            self.observers.notify_call("update", started, outcome, None if refused else error)
 
 
 @dataclass(slots=True)

@@ -154,7 +154,7 @@ def _overdrawn_at_homes(granted: GrantFields) -> set[str] | None:
             if image is None or frame is None:
                 return None
             for name, limit in frame.by_name.items():
-                if limit.soft and asked.get(name, 0) > 0 > limit.level(image[limit.at.tokens], now_ms):
+                if limit.soft and asked.get(name, 0) > 0 > image[limit.at.tokens] + limit.since(now_ms):
                     found.add(name)
     return found
 

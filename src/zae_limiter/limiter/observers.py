@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from ..core.alerts import Alert
 from ..core.errors import (
@@ -22,7 +22,7 @@ from ..core.values import AuditAction
 from ..forks import protect
 from ..logs import ALERT, ALERT_UNRECORDED, OBSERVER_FAILED, OVERDRAWN, log_event
 from ..observer import Decision, Observer, Outcome, StoreCall
-from ..records.algebra import Committed, Conflict, Image, Key, Page, Query, Write
+from ..records.algebra import Conflict, Write
 from ..records.audit import leave_alert
 from ..records.level import BucketLimits
 from ..repository.backend import Backend
@@ -31,6 +31,7 @@ from ..stores.bounded import BoundedMap
 from ..stores.port import Store
 from .planning import ShardCharge
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _METHODS = tuple([name for name in vars(Observer) if name.startswith("on_")])
@@ -146,34 +147,29 @@ class ObservedStore:
     """A store whose calls are timed and told to observers."""
 
     def __init__(self, inner: Store, observers: Observers) -> None:
-        self.capabilities = inner.capabilities
-        self.clock = inner.clock
-        self.close = inner.close
+        self.capabilities, self.clock, self.close = inner.capabilities, inner.clock, inner.close
         self.stack_name: str | None = getattr(inner, "stack_name", None)
-        self._inner = inner
-        self._observers = observers
+        self.read = _observe("read", inner.read, observers)
+        self.commit = _observe("commit", inner.commit, observers)
+        self.query = _observe("query", inner.query, observers)
 
-    async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
-        """Read from the store inside."""
-        return await self._time("read", self._inner.read(keys, timeout=timeout))
 
-    async def commit(self, writes: Sequence[Write], *, timeout: float | None = None) -> Committed | Conflict:
-        """Commit to the store inside."""
-        return await self._time("commit", self._inner.commit(writes, timeout=timeout))
+def _observe(
+    verb: Literal["read", "commit", "query"], call: Callable[P, Coroutine[Any, Any, T]], observers: Observers
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return a method of a store that tells ``observers`` of its calls."""
 
-    async def query(self, query: Query, *, timeout: float | None = None) -> Page:
-        """Query the store inside."""
-        return await self._time("query", self._inner.query(query, timeout=timeout))
-
-    async def _time(self, verb: Literal["read", "commit", "query"], call: Awaitable[T]) -> T:
-        started = self._observers.now()
+    async def observed(*given: P.args, **options: P.kwargs) -> T:
+        started = observers.now()
         try:
-            result = await call
+            result = await call(*given, **options)
         except BaseException as error:
-            self._observers.notify_call(verb, started, "failed", error)
+            observers.notify_call(verb, started, "failed", error)
             raise
-        self._observers.notify_call(verb, started, "conflict" if isinstance(result, Conflict) else "done")
+        observers.notify_call(verb, started, "conflict" if isinstance(result, Conflict) else "done")
         return result
+
+    return observed
 
 
 class Announcer:
