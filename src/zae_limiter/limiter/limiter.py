@@ -20,7 +20,6 @@ from ..repository.opening import StackOperations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
 from ..stores.port import Store, UpdatesInPlace
-from ..v017.ignored import EarlierOptions, read_earlier, warn_ignored
 from .availability import StoreAvailability
 from .background import BackgroundStore
 from .charge_paths import ChargePaths
@@ -29,13 +28,14 @@ from .engine import Engine
 from .in_place import InPlace
 from .lease import Lease
 from .observers import Announcer, ObservedStore, Observers
-from .options import MOST_PREFETCH_MS, OnError, OnLost, OptionChecks, check_amounts
+from .options import MOST_PREFETCH_MS, OnError, OnLost, OptionChecks, check_amounts, read_earlier, warn_stored_limits
 from .queries import QueryOperations
 from .slot_leases import SlotLeases
 from .waiting import Lines
 
 if TYPE_CHECKING:
     from ..repository.opening import StackOptions
+    from ..v017.ignored import EarlierOptions
     from .prefetch.prefetcher import Prefetcher
 
 
@@ -229,7 +229,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             and (type(resource) is str and on_error == "give_back" and not exact and not use_stored_limits)
         ):
             return Lease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
         return Lease(self._port, entity_id, *first, options, others)

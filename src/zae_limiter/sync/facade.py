@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from ..limiter.blocking import BlockingRateLimiter
-from ..limiter.options import check_amounts
+from ..limiter.options import check_amounts, warn_stored_limits
 from ..limiter.sync_lease import SyncLease
 from ..runtime.blocking import run
-from ..v017.ignored import warn_ignored
 from .opening import SyncStackOperations
 from .operations import SyncEntityOperations, SyncHistoryOperations
 from .policies import SyncPolicyOperations
@@ -317,7 +316,7 @@ class SyncRateLimiter(
             and (type(resource) is str and on_error == "give_back" and (not exact) and (not use_stored_limits))
         ):
             return SyncLease(self._port, entity_id, resource, check_amounts("consume", consume), self._options.usual)
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
         return SyncLease(self._port, entity_id, *first, options, others)
