@@ -120,9 +120,10 @@ class TokenFrame(NamedTuple):
             return ((now_ms - anchor_ms) * amount + rest) // period
         return rule.produced_between(anchor_ms, now_ms)
 
-    def level(self, tokens: int, now_ms: int) -> int:
-        """Return the balance at ``now_ms`` of ``tokens`` relative to the anchor."""
-        return min(self.rule.capacity, tokens + self.since(now_ms))
+    def level(self, image: Mapping[str, Any], now_ms: int) -> int:
+        """Return the balance at ``now_ms`` in a record whose anchor it has."""
+        held: int = image[self.at.tokens] + self.since(now_ms)
+        return min(self.rule.capacity, held)
 
     def reaches(self, milli: int) -> int:
         """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""
