@@ -34,24 +34,19 @@ NEVER_USED = 2**60
 
 
 class TokenFields(NamedTuple):
-    """The attributes of one rate or quota in a record."""
+    """The attributes of one rate or quota in a record: `records.bucket` says what they hold."""
 
     tokens: str
     consumed: str
     overdrawn: str
-    """How much was taken beyond a soft limit; missing: nothing."""
     returned: str
-    """How many unused advances were ever returned (`core.advance`); missing: none."""
     announced: str
-    """The last threshold of a quota that was crossed (`core.alerts`)."""
     capacity: str
     amount: str
     period: str
     calendar: str
     window: str
-    """When the window of a quota has begun with its first use."""
     parked: str
-    """The tokens of a limit that counts slots now (`records.parked`)."""
 
 
 class TokenLimit(NamedTuple):
