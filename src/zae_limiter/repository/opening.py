@@ -160,12 +160,6 @@ class StackOperations(Operations):
 class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
     """Enter the namespace of a store, with or without provisioning what is missing."""
 
-    async def _prepare(self) -> None:
-        self._backend.runtime.check_running()
-        if self._backend.prepared is not None:
-            await self._backend.prepared.finish()
-        await self.register_namespace(self._backend.namespace_name)
-
     async def _enter(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
         """Deploy the stack if there is no table, renew an older aggregator, and register the namespace."""
         flag("auto_update", auto_update)
@@ -348,7 +342,11 @@ class RepositoryOptions(OldBuilder):
             raise ValidationError("stack", self._stack, f"cannot be combined with {elsewhere!r}; use one of them")
         else:
             repository = kind(self._url, **chosen, stack_options=options)
-            await repository._prepare()
+            backend = repository._backend
+            backend.runtime.check_running()
+            if backend.prepared is not None:
+                await backend.prepared.finish()
+            await repository.register_namespace(backend.namespace_name)
         if self._on_unavailable is not None:
             await repository._set({}, None, on_unavailable=self._on_unavailable)
         return repository

@@ -294,20 +294,17 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         from ..core.reports import Status
 
         started = perf_counter()
-        schema: str | None = None
-        more: dict[str, Any] = {}
-        reason: str | None = None
-        latency: float | None = None
+        found: dict[str, Any] = {"schema_version": None, "latency_ms": None, "reason": None}
         try:
             deadline, ns = await self._begin()
             record, stamped = await self._backend.read([keys.version(ns), version.KEY], deadline)
-            schema = None if record is None else record.get("schema_version")
-            latency = round((perf_counter() - started) * 1000, 3)
-            more = {**await self._describe_deployment(), version.AGGREGATOR: (stamped or {}).get(version.AGGREGATOR)}
+            found["schema_version"] = (record or {}).get("schema_version")
+            found["latency_ms"] = round((perf_counter() - started) * 1000, 3)
+            found |= {**await self._describe_deployment(), version.AGGREGATOR: (stamped or {}).get(version.AGGREGATOR)}
         except RateLimiterUnavailable as error:
-            reason = str(error)
-        name, skew_ms = self.capabilities.name, self.clock_skew_ms
-        return Status(reason is None, name, latency, self.namespace_name, schema, __version__, skew_ms, reason, **more)
+            found["reason"] = str(error)
+        found |= {"backend": self.capabilities.name, "namespace": self.namespace_name}
+        return Status(found["reason"] is None, client_version=__version__, clock_skew_ms=self.clock_skew_ms, **found)
 
     async def ping(self) -> bool:
         """Return whether the store answers within the time that a call has."""

@@ -172,8 +172,8 @@ class SyncCreditOperations(SyncBucketOperations):
         Slots of concurrency limits are freed: whoever holds one loses it.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
-        With the same ``idempotency_key`` it is done only once within three days
-        at least: then the result of the first time is returned.
+        With the same ``idempotency_key`` it is done only once within three days at least: then the result of the first
+        time is returned.
         """
         return run(self._inner.reset_bucket(entity_id, resource, limits, principal, idempotency_key))
 
