@@ -180,7 +180,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
 
     @asynccontextmanager
     async def _closing_on_failure(self) -> AsyncIterator[None]:
-        """Close the store if the body fails: nobody else has it yet."""
+        """Close the store if the body fails: no caller has it yet."""
         try:
             yield
         except BaseException:
@@ -290,15 +290,15 @@ class RepositoryOptions(OldBuilder):
         return self._with(namespace=name)
 
     def config_cache_ttl(self, seconds: float) -> Self:
-        """Cache stored limits for so many seconds."""
+        """Cache stored limits for this many seconds."""
         return self._with(config_cache_ttl=seconds)
 
     def max_cached_keys(self, count: int) -> Self:
-        """Keep limits and last seen buckets of so many keys in memory."""
+        """Keep limits and last seen buckets of this many keys in memory."""
         return self._with(max_cached_keys=count)
 
     def bucket_ttl_multiplier(self, value: int) -> Self:
-        """Keep an unused bucket for so many times the time that it takes to fill."""
+        """Keep an unused bucket for this many times the time that it takes to fill."""
         return self._with(bucket_ttl_multiplier=value)
 
     def clock(self, clock: Clock) -> Self:
