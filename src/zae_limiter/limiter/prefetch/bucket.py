@@ -15,20 +15,22 @@ from ...core.balances import Balance, Tokens
 from ...core.decide import Reading
 from ...core.limit import Limit
 from ...core.production import FOR_EVER, MILLI
-from ...records.algebra import Image
+from ...records.algebra import Image, Write
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
 from ..charge_path import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
 from ..options import Override
 from ..planning import ShardCharge, add_up
-from .batch import PrefetchedBatch, find_batch
-from .corrections import Books, CorrectedBucket, Correction, WriteUnderWay
-from .demand import Demand
+from .batches import Books, CorrectedBucket, Correction, PrefetchedBatch, WriteUnderWay, find_batch
 
 Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
 """A batch, what was taken of it, and what that has left."""
 
+FEWEST = 2
+"""Minimum number of acquires expected while tokens are kept, for any to be drawn in advance."""
+_WINDOW_MS = 100
+"""How long is counted at a time, in milliseconds; what came before counts half as much as what came since."""
 _LEAD_MS = 30
 """How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""
 
@@ -55,8 +57,17 @@ class Taken:
 
     def undo(self) -> None:
         """Put the tokens back; the next write returns those of which others have taken more since."""
-        if any(self.pieces[0][1].values()):  # else it has taken nothing
-            self.bucket.put_back(self.pieces)
+        if not any(self.pieces[0][1].values()):  # it has taken nothing
+            return
+        bucket = self.bucket
+        with bucket.lock:
+            bucket.grants -= 1
+            for batch, mine, left in self.pieces:
+                if batch.left is left and batch in bucket.batches:
+                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
+                else:
+                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
+                    bucket.correct(batch, back, unused=True)
 
     def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it: what was held, and what the bucket had as well."""
@@ -78,6 +89,64 @@ def _add_rests(
         if held and isinstance(first, Tokens):
             found[name] = (first._replace(advances=held), *others)
     return found
+
+
+class Demand:
+    """How many acquires callers of this process have asked for lately, and how much of each limit, per second."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.acquires = 0.0
+        self.tokens: dict[str, float] = {}
+        """In millitokens, by limit."""
+        self.others: dict[str, float] = {}
+        """What other processes take per second, in millitokens by limit."""
+        self._asked = 0
+        self._wanted: dict[str, int] = {}
+        self._since_ms = now_ms
+        self._before: Image | None = None
+        self._own: dict[str, int] = {}
+        self._seen_ms = 0
+
+    def count(self, cost: Mapping[str, int], now_ms: int) -> bool:
+        """Count an acquire; return whether that has changed the means."""
+        self._asked += 1
+        wanted = self._wanted
+        for name, need in cost.items():
+            wanted[name] = wanted.get(name, 0) + need
+        passed = now_ms - self._since_ms
+        if 0 <= passed < _WINDOW_MS:
+            return False
+        if passed > 0:  # else the clock was set back
+            kept = 0.5 ** (passed / _WINDOW_MS)
+            self.acquires = self.acquires * kept + self._asked * MILLI / passed * (1 - kept)
+            self.tokens = {
+                name: self.tokens.get(name, 0.0) * kept + wanted.get(name, 0) * MILLI / passed * (1 - kept)
+                for name in {*wanted, *self.tokens}
+            }
+        self._asked, self._wanted, self._since_ms = 0, {}, now_ms
+        return True
+
+    def learn(self, level: BucketLimits, image: Image, write: Write, now_ms: int) -> None:
+        """Learn from the image that an own write has left: what it has consumed beyond that is of others."""
+        counters = {name: limit.at.consumed for name, limit in level.token_limits.items()}
+        for name, attr in counters.items():
+            self._own[name] = self._own.get(name, 0) + write.add.get(attr, 0)
+        passed = now_ms - self._seen_ms
+        if self._before is not None:
+            if passed < _WINDOW_MS:
+                return
+            for name, attr in counters.items():
+                rate = (image.get(attr, 0) - self._before.get(attr, 0) - self._own[name]) * MILLI / passed
+                self.others[name] = max(0.0, (self.others.get(name, rate) + rate) / 2)
+        self._before, self._own, self._seen_ms = image, {}, now_ms
+
+    def is_high(self, keep_ms: int) -> bool:
+        """Return whether it is high enough for tokens that are kept so long to be drawn in advance."""
+        return self.acquires * keep_ms >= FEWEST * MILLI
+
+    def usual_cost(self, name: str) -> float:
+        """Return what an acquire takes of a limit on the average, in millitokens; at least one."""
+        return max(1.0, self.tokens.get(name, 0.0) / self.acquires) if self.acquires else 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -230,16 +299,6 @@ class PrefetchedBucket(CorrectedBucket):
         if not pieces:  # the limits have changed meanwhile
             pieces = [(self.batches[-1], NOTHING, self.batches[-1].left)]
         return Taken(self, pieces)
-
-    def put_back(self, pieces: Sequence[Piece]) -> None:
-        with self.lock:
-            self.grants -= 1
-            for batch, mine, left in pieces:
-                if batch.left is left and batch in self.batches:
-                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
-                else:
-                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
-                    self.correct(batch, back, unused=True)
 
     def count_ready(self, now_ms: int) -> dict[str, int]:
         """Return what may be granted at ``now_ms``, by limit."""

@@ -24,9 +24,8 @@ from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
 from ..engine import Charges, Engine
 from ..grant import NOTHING, Grant, new_grant
 from ..planning import ShardCharge, StalePath, add_up, plan_part
-from .bucket import DrawPath, PrefetchedBucket
-from .corrections import NeedsExactWrite, WriteUnderWay
-from .demand import FEWEST
+from .batches import NeedsExactWrite, WriteUnderWay
+from .bucket import FEWEST, DrawPath, PrefetchedBucket
 
 _AT_ONCE = 16
 """How many writes in the background are done in parallel."""

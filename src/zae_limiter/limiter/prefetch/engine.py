@@ -22,8 +22,8 @@ from ..engine import Engine
 from ..grant import NOTHING, Grant, GrantFields, TakenTokens, new_grant
 from ..options import AcquireOptions, check_known
 from ..planning import StalePath
+from .batches import NeedsExactWrite
 from .bucket import PrefetchedBucket, Taken
-from .corrections import NeedsExactWrite
 from .draws import DrawEngine
 from .prefetcher import Prefetcher
 

@@ -25,8 +25,8 @@ from ..background import BackgroundStore
 from ..charge_path import BucketShard, ChargePath
 from ..charge_paths import ChargePaths
 from ..options import Override
+from .batches import Books
 from .bucket import PrefetchedBucket
-from .corrections import Books
 from .draws import DrawEngine
 
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.errors import RateLimiterUnavailable, ValidationError
 from ...records.algebra import Image, Key, Page, Query, is_live
 from ..ranges import cursor_of, first_page, index_entry, within
-from .values import PK, SK, Item, decode, encode_key, encode_keys, key_of
+from .values import PK, SK, Item, decode, encode_key, key_of
 
 if TYPE_CHECKING:
     from ...clock import Clock
@@ -79,7 +79,7 @@ class Access(NamedTuple):
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image]:
         """Return the live images of those keys that have one."""
-        wanted = encode_keys(dict.fromkeys(keys))
+        wanted = [encode_key(key) for key in dict.fromkeys(keys)]
         if len(wanted) == 1:
             request = {"TableName": self.client.table, "Key": wanted[0], "ConsistentRead": True}
             answer = await self.call("GetItem", request, repeatable=True)

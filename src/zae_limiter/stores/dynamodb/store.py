@@ -16,7 +16,6 @@ from . import commits, table
 from .access import Access
 
 if TYPE_CHECKING:
-    from ...core.reports import BackendStats
     from .client import Client
 
 A = TypeVar("A")
@@ -49,7 +48,7 @@ class DynamoStore:
         self.capabilities = replace(CAPABILITIES, timeout=client.timeout)
         self.clock: Clock = clock or client.clock
         self.stack_name = client.table
-        self.prepare = client.prepare
+        self.prepare, self.close, self.stats = client.prepare, client.close, client.stats.snapshot
 
     def for_threads(self) -> DynamoStore:
         """Return another store of the table for any thread."""
@@ -107,11 +106,3 @@ class DynamoStore:
     async def delete_table(self) -> None:
         """Delete the table with all data and wait until it is gone. One that is missing is no error."""
         await table.delete_table(self.client)
-
-    def stats(self) -> BackendStats:
-        """Return the calls and their cost as DynamoDB reports it."""
-        return self.client.stats.snapshot()
-
-    async def close(self) -> None:
-        """Close the connections. The next use opens them again."""
-        await self.client.close()

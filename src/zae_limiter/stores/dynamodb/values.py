@@ -57,11 +57,6 @@ def encode_key(key: Key) -> Item:
     return {PK: {"S": key[0]}, SK: {"S": key[1]}}
 
 
-def encode_keys(keys: Iterable[Key]) -> list[Item]:
-    """Return the keys of several records as DynamoDB takes them."""
-    return [{PK: {"S": key[0]}, SK: {"S": key[1]}} for key in keys]
-
-
 def encode_item(key: Key, image: Image) -> Item:
     """Return a whole record as DynamoDB takes it."""
     return encode_key(key) | dict(zip(image, encode_all(image.values()), strict=True))

@@ -63,15 +63,16 @@ class Layout:
         return crc32(name.encode()) % self.cells
 
 
-Fetch: TypeAlias = Callable[[list[Key], float], Awaitable[list[Image | None]]]
+Read: TypeAlias = Callable[..., Awaitable[list[Image | None]]]
+"""`Store.read`."""
 
 BATCH = 200
 _EVERY_NEW = BATCH // 2
 _EVERY_SECONDS = 10.0
 
 
-async def find(client: Client, layout: Layout, fetch: Fetch, query: Query, deadline: float) -> Page:
-    """Return one page of a range. ``fetch`` reads records, until a deadline."""
+async def find(client: Client, layout: Layout, read: Read, query: Query, deadline: float) -> Page:
+    """Return one page of a range. ``read`` reads records."""
     keys = [layout.indexes[cell] for cell in sorted(layout.cells_of(query))]
     head, low, high = _range_of(query)
     rows: list[tuple[Key, Image]] = []
@@ -86,7 +87,7 @@ async def find(client: Client, layout: Layout, fetch: Fetch, query: Query, deadl
         entries, more = entries[: query.limit - len(rows)], more or len(entries) > query.limit - len(rows)
         if entries:
             after = entries[-1]
-            rows += await _records(fetch, query, head, entries, deadline)
+            rows += await _records(read, query, head, entries, deadline)
     cursor = after[len(head) :].decode() if more and after is not None else None
     return Page(tuple(rows), cursor)
 
@@ -122,12 +123,12 @@ async def _entries(
 
 
 async def _records(
-    fetch: Fetch, query: Query, head: bytes, entries: list[bytes], deadline: float
+    read: Read, query: Query, head: bytes, entries: list[bytes], deadline: float
 ) -> list[tuple[Key, Image]]:
     """Return the records of some entries without those that are deleted or have moved in the index."""
     listed = [_read_entry(query, entry[len(head) :]) for entry in entries]
     keys = [Key(query.pk, sort) if query.gsi is None else Key(*key) for sort, *key in listed]
-    rows = zip(listed, keys, await fetch(keys, deadline), strict=True)
+    rows = zip(listed, keys, await read(keys, timeout=deadline - time.monotonic()), strict=True)
     return [
         (key, image)
         for (sort, *_), key, image in rows

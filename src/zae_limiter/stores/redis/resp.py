@@ -72,10 +72,8 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
+        self.buffer = bytearray()
         """The bytes of the element that is incomplete."""
-        self._size = 0
-        self._needed = 0
         self.arrays: list[tuple[int, list[Any]]] = []
         """The arrays that are incomplete, the outermost first: how many elements each has, and those that are there."""
         self._bytes = 0
@@ -86,7 +84,7 @@ class Reader:
     @property
     def is_between_answers(self) -> bool:
         """Return whether no part of a further answer has arrived."""
-        return not (self.pieces or self.arrays)
+        return not (self.buffer or self.arrays)
 
     def feed(self, data: bytes) -> list[Any]:
         """Return the answers that are complete; an error that the server answers with is a `ResponseError` among them.
@@ -94,28 +92,22 @@ class Reader:
         Raise `InvalidResponse` if the bytes are not an answer or it is too long, `ConnectionError` if the server
         refuses the connection.
         """
-        if self.pieces:
-            self.pieces.append(data)
-            self._size += len(data)
-            if self._size < self._needed:
-                return []
-            data = b"".join(self.pieces)
-        elif data == _SWAPPED and not self.arrays:
+        buffer = self.buffer
+        if data == _SWAPPED and not (buffer or self.arrays):
             return [b"="]
+        buffer += data
         found: list[Any] = []
-        at = self._needed = 0
+        at = 0
         try:
-            while at < len(data):
-                value, after = _parse(data, at)
+            while at < len(buffer):
+                value, after = _parse(buffer, at)
                 self._add(value, after - at, found)
                 at = after
         except _Incomplete as rest:
-            self._needed = rest.args[0] - at
-            self._check_size(max(self._needed, len(data) - at))
+            self._check_size(max(rest.args[0], len(buffer)) - at)
         except ValueError as error:
-            raise InvalidResponse(f"not an answer of Redis: {data[at : at + 40]!r}") from error
-        self.pieces = [data[at:]] if at < len(data) else []
-        self._size = len(data) - at
+            raise InvalidResponse(f"not an answer of Redis: {bytes(buffer[at : at + 40])!r}") from error
+        del buffer[:at]
         return found
 
     def _add(self, value: Any, size: int, found: list[Any]) -> None:
@@ -144,14 +136,14 @@ class Reader:
             raise InvalidResponse(f"an answer of more than {MAX_BYTES:,} bytes")
 
 
-def _parse(data: bytes, at: int) -> tuple[Any, int]:
+def _parse(data: bytearray, at: int) -> tuple[Any, int]:
     """Return the element at the position ``at``, and the position behind it. Raise `_Incomplete` or ValueError."""
     end = data.find(b"\r\n", at)
     if end < 0:
         if len(data) - at > _MAX_LINE:
             raise ValueError("a line has no end")
         raise _Incomplete(len(data) + 1)
-    kind, line, after = data[at], data[at + 1 : end], end + 2
+    kind, line, after = data[at], bytes(data[at + 1 : end]), end + 2
     if kind == _TEXT:
         size = int(line)
         if size < 0:
@@ -161,7 +153,7 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
             raise _Incomplete(stop + 2)
         if data[stop : stop + 2] != b"\r\n":
             raise ValueError("a text is longer than its length")
-        return data[after:stop], stop + 2
+        return bytes(memoryview(data)[after:stop]), stop + 2
     if kind == _NUMBER:
         return int(line), after
     if kind == _STATUS:

@@ -29,7 +29,7 @@ from .topology import open_topology
 from .wires import AsyncWire, BlockingWire
 
 if TYPE_CHECKING:
-    from ...core.reports import BackendStats
+    pass
 
 _TELL = "T"
 """Asks the server for its time."""
@@ -69,6 +69,7 @@ class RedisStore:
         able = SINGLE if layout.cells == 1 else CLUSTER
         self.capabilities = replace(able, usage_retention_days=usage_retention_days, timeout=client.timeout)
         self.client = client
+        self.stats, self.close = client.stats, client.close
         self.layout = layout
         self.clock: Clock = clock or server_clock
         self._server_clock = server_clock
@@ -93,10 +94,7 @@ class RedisStore:
 
     async def read(self, keys: Sequence[Key], *, timeout: float | None = None) -> list[Image | None]:
         """Return the current images, in the order of the keys."""
-        return await self.fetch(keys, self.client.deadline(timeout))
-
-    async def fetch(self, keys: Sequence[Key], deadline: float) -> list[Image | None]:
-        """Return the current images, in the order of the keys, until ``deadline``."""
+        deadline = self.client.deadline(timeout)
         found: dict[Key, Image | None] = {}
         for cell, writes in self._by_cell([Write(key) for key in dict.fromkeys(keys)]).items():
             _, images = await self._run(cell, writes, deadline)
@@ -193,20 +191,12 @@ class RedisStore:
 
     async def query(self, query: Query, *, timeout: float | None = None) -> Page:
         """Return one page of a range."""
-        return await index.find(self.client, self.layout, self.fetch, query, self.client.deadline(timeout))
+        return await index.find(self.client, self.layout, self.read, query, self.client.deadline(timeout))
 
     async def find_eviction_policy(self, timeout: float | None = None) -> str | None:
         """Return the ``maxmemory-policy`` of the servers, several if they differ; None if no server says."""
         answers = await self.client.ask_masters(MEMORY, self.client.deadline(timeout))
         return ", ".join(sorted({policy for told in answers if (policy := read_eviction_policy(told))})) or None
-
-    def stats(self) -> BackendStats:
-        """Return what was called so far."""
-        return self.client.stats()
-
-    async def close(self) -> None:
-        """Close the connections; the next use opens them again."""
-        await self.client.close()
 
     def _by_cell(self, writes: Sequence[Write]) -> dict[int, list[Write]]:
         groups: dict[int, list[Write]] = {}

@@ -83,7 +83,7 @@ class BlockingLink:
             if not received:
                 raise ConnectionError("the connection was closed")
             answers += self._reader.feed(received)
-        if len(answers) > count or self._reader.pieces or self._reader.arrays:  # not `is_between_answers`
+        if len(answers) > count or self._reader.buffer or self._reader.arrays:  # not `is_between_answers`
             raise ConnectionError("it sent more than was asked for")
         return answers
 

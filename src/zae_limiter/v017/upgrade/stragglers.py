@@ -26,7 +26,7 @@ from ...records.algebra import Key
 from ...records.version import Deployed
 from ...stores.dynamodb.access import Access
 from ...stores.dynamodb.store import DynamoStore
-from ...stores.dynamodb.values import Item, decode, encode_keys, key_of
+from ...stores.dynamodb.values import Item, decode, encode_key, key_of
 from .moves import Move, Old
 from .partition import Partition, PartitionKey
 
@@ -115,7 +115,7 @@ async def _read_limits(store: DynamoStore, ns: str, resource: str, most: int) ->
         return []
     pk = keys.gsi3_pk_entity_config(ns, resource)
     rows = map(key_of, await _query(store, "GSI3PK = :pk", pk, IndexName="GSI3", Limit=most))
-    wanted = encode_keys(key for key in rows if key.pk.startswith(f"{ns}/{_ENTITY}"))
+    wanted = [encode_key(key) for key in rows if key.pk.startswith(f"{ns}/{_ENTITY}")]
     access = Access(store.client, store.clock, _SECONDS, time.monotonic() + _SECONDS)
     batches = [await access.read_batch(wanted[start : start + 100]) for start in range(0, len(wanted), 100)]
     return [item for batch in batches for item in batch]
