@@ -45,7 +45,7 @@ V017_HOOKS: dict[str, set[str]] = {
     "cli.commands": {"commands"},
     "cli.status": {"upgrade.command"},
     "limiter.limiter": {"ignored"},
-    "limiter.queries": {"ignored"},
+    "limiter.options": {"ignored"},
     "manifest.fields": {"limits_file"},
     "manifest.limits": {"limits_file"},
     "manifest.parsing": {"limits_file"},

@@ -128,7 +128,7 @@ def _read_numbers(home: BucketShard, frame: Frame, now_ms: int) -> PlannedBucket
         rule = limits[name].rule
         if rule.calendar is not None and rule.capacity == rule.amount:
             windows.append((name, rule.calendar.start(rule.calendar.index(now_ms))))
-    return PlannedBucket(level, seen, frame, until_ms, draws, settles, windows)
+    return PlannedBucket(level, seen, frame, until_ms, tuple(draws), tuple(settles), tuple(windows))
 
 
 @dataclass(slots=True, eq=False)

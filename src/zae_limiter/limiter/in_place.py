@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core.tokens import draw_all, settle_all
+from ..core.tokens import draw_all
 from ..records import charging
 from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
@@ -198,9 +198,8 @@ class InPlace:
         the instant.
         """
         missing: list[BucketShard] = []
-        there: list[PlannedBucket] = []
-        now_ms = asked_ms
-        for home in () if chain.sharded else chain.primary_shards:
+        now_ms, homes = asked_ms, () if chain.sharded else chain.primary_shards
+        for home in homes:
             level, seen = home
             image = self._store.find_bucket(level.key, asked_ms)
             if image is None:
@@ -210,13 +209,10 @@ class InPlace:
             if image is not seen.image:
                 seen.show(inspect(level.key, image), asked_ms)
             now_ms = max(now_ms, seen.seen_ms)
-        for home in chain.primary_shards:
-            if home.seen.image is not None:
-                planned = PlannedBucket.look(home, now_ms)
-                if planned is None:
-                    return None, missing, now_ms
-                there.append(planned)
-        return None if chain.sharded else DrawPlan(chain, there), missing, now_ms
+        found = [PlannedBucket.look(home, now_ms) for home in homes if home.seen.image is not None]
+        there = tuple([each for each in found if each is not None])
+        is_plain = len(there) == len(found) and not chain.sharded
+        return DrawPlan(chain, there) if is_plain else None, missing, now_ms
 
     # Settling.
 
@@ -271,7 +267,7 @@ class InPlace:
                 return False
             if not (bucket.is_plain or bucket.returns_count(left, charged_ms, delta)):
                 return False
-            settled = settle_all(bucket.settles, image, delta, now_ms)
+            settled = draw_all(bucket.settles, image, delta, now_ms)
             if settled is None:
                 return False
             if settled is not image:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..core import names
 from ..core.errors import ValidationError
@@ -14,6 +14,10 @@ from ..core.validation import flag
 from ..core.values import OnUnavailable
 from ..repository.backend import Backend
 from ..repository.configs import check_policy
+
+if TYPE_CHECKING:
+    from ..v017.ignored import EarlierOptions
+
 
 OnError: TypeAlias = Literal["give_back", "keep"] | Mapping[str, int] | Mapping[str, Mapping[str, int]]
 """What a block that raises is charged: nothing, as if it had not raised, or amounts, by resource if it has several."""
@@ -50,7 +54,7 @@ class AcquireOptions:
     on_lost: OnLost | None
     """What happens when it loses a slot."""
     exact: bool
-    """Whether the store is asked also where tokens of it are held."""
+    """Whether the store is asked even if tokens of it are held."""
     kept: Mapping[str, Mapping[str, int]] | None
     """The millitokens that stay charged if its block raises, by resource and limit; None for all of them."""
     plain: bool
@@ -164,6 +168,23 @@ def check_override(limits: Sequence[Limit] | None, priority: str | None) -> Over
     if priority is not None:
         names.limit_name(priority, "priority")
     return None if chosen is None and priority is None else Override(chosen, priority)
+
+
+def read_earlier(given: EarlierOptions, on_unavailable: OnUnavailable | str | None) -> OnUnavailable | str | None:
+    """Return the policy of a limiter, which a program written for 0.17 may pass among its other options."""
+    if not given:
+        return on_unavailable
+    from ..v017 import ignored
+
+    return ignored.read_earlier(given, on_unavailable)
+
+
+def warn_stored_limits(given: object) -> None:
+    """Warn that ``use_stored_limits`` has no effect, if a program written for 0.17 passes it."""
+    if given is not False:
+        from ..v017.ignored import warn_ignored
+
+        warn_ignored({"use_stored_limits": given})
 
 
 def check_amounts(field: str, amounts: object, least: int = 0) -> dict[str, int]:

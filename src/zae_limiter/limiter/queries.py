@@ -20,11 +20,10 @@ from ..records.slot_states import taken_states
 from ..repository.backend import Operations
 from ..repository.repository import Repository
 from ..runtime.deadline import Deadline
-from ..v017.ignored import warn_ignored
 from .charge_path import ChargePath
 from .charge_paths import ChargePaths, join
 from .engine import Engine
-from .options import Override, check_amounts, check_known, check_override
+from .options import Override, check_amounts, check_known, check_override, warn_stored_limits
 
 if TYPE_CHECKING:
     from ..core.reports import Availability, LevelStatus, ResourceCapacity, Status
@@ -57,7 +56,7 @@ class QueryOperations(Operations):
         """
         from ..core.reports import Availability
 
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         chain, now_ms = await self._read_chain(entity_id, resource, limits, priority)
         now_ms = chain.instant(now_ms)
         return Availability(entity_id, resource, now_ms, tuple(statuses(chain.readings(now_ms), {}, now_ms))).available
@@ -74,11 +73,11 @@ class QueryOperations(Operations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
+        ``needed`` are tokens by limit name, and a slot of every concurrency limit even if it does not name it: of
         these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
         ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """
-        warn_ignored({"use_stored_limits": use_stored_limits})
+        warn_stored_limits(use_stored_limits)
         cost = check_amounts("needed", needed)
         readings, whole, now_ms = _readings_for(*await self._read_chain(entity_id, resource, limits, priority), cost)
         error = refusal(readings, whole, now_ms)
