@@ -45,7 +45,7 @@ class ChargePaths:
         self._backend = backend
         self._cache = backend.cache
         self._last_seen = backend.last_seen
-        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.max_cached_keys)
+        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.options.max_cached_keys)
         self.get = self._known.get
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
@@ -54,7 +54,7 @@ class ChargePaths:
         self.new_chain: Callable[..., ChargePath] = ChargePath
         """Makes the chains of single resources."""
         self._limits = LimitsInForce(backend, ttl_multiplier)
-        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
+        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.options.max_cached_keys)
         """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
