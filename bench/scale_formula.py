@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from zae_limiter.limiter.prefetch.demand import FEWEST
+from zae_limiter.limiter.prefetch.bucket import FEWEST
 from zae_limiter.records.charging import LAG_MS
 from zae_limiter.records.splitting import MAX_SHARDS
 

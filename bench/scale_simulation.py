@@ -18,7 +18,7 @@ from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from bench.scale_formula import ONE_WAY_MS, RECORD_WRITES, USED, Calls, Traffic
 from zae_limiter import Limit, RateLimiter, Repository
 from zae_limiter.limiter.prefetch import prefetcher
-from zae_limiter.limiter.prefetch.demand import FEWEST
+from zae_limiter.limiter.prefetch.bucket import FEWEST
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write
 from zae_limiter.runtime.housekeeper import Chore
 from zae_limiter.stores.memory import MemoryStore

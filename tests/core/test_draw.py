@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from zae_limiter.core import tokens
 from zae_limiter.core.change import Change
 from zae_limiter.core.production import FAR, Rule
-from zae_limiter.core.tokens import OwnedLimit, TokenFields, TokenFrame, draw_all, settle_all
+from zae_limiter.core.tokens import OwnedLimit, TokenFields, TokenFrame, draw_all
 
 CEILINGS = st.integers(1, 10**6)
 LEVELS = st.integers(-(10**6), 3 * 10**6)
@@ -136,7 +136,7 @@ def test_who_holds_the_bucket_alone_takes_the_same(ceiling: int, held: int, sinc
 @given(CEILINGS, LEVELS, SINCE, st.integers(-(10**6), 10**6))
 def test_who_holds_the_bucket_alone_settles_the_same(ceiling: int, held: int, since: int, delta: int) -> None:
     image = {"tk": held - since, "tc": 7, "rf": 0}
-    settled = settle_all([owned(Rule(ceiling, 1, 1), -FAR)], image, {"rpm": delta}, since)
+    settled = draw_all([owned(Rule(ceiling, 1, 1), -FAR)], image, {"rpm": delta}, since)
     if delta > 0:
         assert settled == {
             "tk": after(owe(ceiling, held - since, since, delta), held - since),
@@ -154,7 +154,7 @@ def test_who_holds_the_bucket_alone_settles_the_same(ceiling: int, held: int, si
 def test_a_debt_stops_at_the_least_that_it_may_leave(
     ceiling: int, held: int, since: int, cost: int, least: int
 ) -> None:
-    settled = settle_all([owned(Rule(ceiling, 1, 1), least)], {"tk": held - since, "tc": 0}, {"rpm": cost}, since)
+    settled = draw_all([owned(Rule(ceiling, 1, 1), least)], {"tk": held - since, "tc": 0}, {"rpm": cost}, since)
     assert (settled is None) == (min(ceiling, held) - cost < least)
 
 

@@ -251,15 +251,14 @@ MUTATIONS = [
         "[ANCHOR], instant_ms if rule.calendar else 0",
         UNESTIMATED,
     ),
-    Mutation("core.tokens.settle_all", "after[tk] -= owed", "pass", ORDER, "memory"),
     Mutation("limiter.in_place.InPlace._settle", "image[MADE] != left.get(MADE)", "False", ANEW, "memory"),
-    Mutation("core.tokens.settle_all", "after[tc] += owed", "pass", COUNTED, "memory"),
+    Mutation("core.tokens.draw_all", "after[tk] = tokens - need", "after[tk] = tokens - max(0, need)", ORDER, "memory"),
     Mutation("limiter.in_place.InPlace._settle", "settled[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation(
         "limiter.draw_plan.PlannedBucket.note_debt", "self.level.lifetime_ms and", "False and", FORGIVEN, "memory"
     ),
     Mutation(
-        "core.tokens.settle_all",
+        "core.tokens.draw_all",
         "tokens -= held - capacity",
         "pass",
         UNESTIMATED,

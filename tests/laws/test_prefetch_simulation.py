@@ -17,7 +17,7 @@ import pytest
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.core.advance import Advance
-from zae_limiter.limiter.prefetch.batch import PrefetchedBatch
+from zae_limiter.limiter.prefetch.batches import PrefetchedBatch
 from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket, Taken
 from zae_limiter.records.charging import LAG_MS
 from zae_limiter.stores.memory import MemoryStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from zae_limiter.limiter.planning import ShardCharge
-    from zae_limiter.limiter.prefetch.corrections import WriteUnderWay
+    from zae_limiter.limiter.prefetch.batches import WriteUnderWay
     from zae_limiter.records.algebra import Image
 
 LIMIT = Limit.per_second("rps", 1_000)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.limiter.test_holding import WHOSE
 from tests.limiter.test_slot_faults import Overtaken
+from tests.limiter.test_slot_leases import WHOSE
 from tests.support.backends import BACKENDS
 from zae_limiter import Lease, Limit, RateLimiter, RateLimitExceeded, Store, ValidationError
 from zae_limiter.records.algebra import MISSING_OR_AT_MOST, Committed, Conflict, Write

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_holding import ONE, WHOSE, enter, free, turn
+from tests.limiter.test_slot_leases import ONE, WHOSE, enter, free, turn
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.records.algebra import Committed, Conflict, Write
 from zae_limiter.testing import Fault, FaultyStore, Harness

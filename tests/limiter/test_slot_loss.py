@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_holding import ONE, WHOSE, enter, free, turn
+from tests.limiter.test_slot_leases import ONE, WHOSE, enter, free, turn
 from tests.support.waiting import until
 from zae_limiter import Limit, RateLimiter, SlotLostError, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.core.errors import ZAELimiterError

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.limiter.test_holding import ONE, SHORT, WHOSE
+from tests.limiter.test_slot_leases import ONE, SHORT, WHOSE
 from tests.support.deadlines import PATIENCE
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from tests.support.waiting import until

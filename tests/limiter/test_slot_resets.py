@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.limiter.test_holding import WHOSE, turn
 from tests.limiter.test_observers import Observed
 from tests.limiter.test_slot_bounds import Watched
+from tests.limiter.test_slot_leases import WHOSE, turn
 from tests.support.waiting import until
 from zae_limiter import Limit, RateLimiter, SlotLost, SyncRateLimiter, ValidationError
 from zae_limiter.testing import Harness

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.limiter.test_holding import ONE, WHOSE, enter, free
+from tests.limiter.test_slot_leases import ONE, WHOSE, enter, free
 from tests.support.virtual_time import VirtualLoop, run_virtually
 from zae_limiter import Lease, RateLimiter
 from zae_limiter.records.algebra import Committed, Conflict, Image, Key, Write

@@ -7,8 +7,7 @@ two guarded changes, with ``since`` produced by the instant of the decision:
     full     it is full                guard  tk >= ceiling - since                     tk = ceiling - since - cost
 
 ``inside`` writes commute, so writers do not collide. The upper guard keeps the surplus that an idle bucket accrues
-beyond its ceiling from being spent. A process that owns the bucket does the same without guards: `draw_all`,
-`settle_all`.
+beyond its ceiling from being spent. A process that owns the bucket does the same without guards: `draw_all`.
 
 A soft limit is drawn like any other as long as it holds enough. Beyond that it is overdrawn, and a counter says by how
 much, exactly: if nothing is left all of the cost is overdrawn, whatever others do meanwhile; if something is left, but
@@ -213,9 +212,9 @@ floor, and the attribute that counts what is overdrawn, "" if it refuses: a plai
 
 
 def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts, now_ms: int) -> dict[str, Any] | None:
-    """Take ``cost`` from a bucket that this process owns.
+    """Take ``cost`` from a bucket that this process owns, and give back what is below zero.
 
-    Return its image afterwards, the same one if nothing is taken, or None if a limit does not hold enough. A cost of 0
+    Return its image afterwards, the same one if nothing changes, or None if a limit does not hold enough. A cost of 0
     does not fit while a limit is below its floor. A name that is none of ``limits`` costs nothing.
     """
     after, find = image, cost.get
@@ -224,48 +223,18 @@ def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts,
         if need is None:
             continue
         tokens = image[tk]
-        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
-        if held > capacity:
-            tokens -= held - capacity
-            held = capacity
-        if held < need + floor and not ov:
-            return None
+        if need >= 0:
+            held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
+            if held > capacity:
+                tokens -= held - capacity
+                held = capacity
+            if held < need + floor and not ov:
+                return None
         if need:
             if after is image:
                 after = image.copy()
             after[tk] = tokens - need
             after[tc] += need
-            if held < need + floor:
+            if need > 0 and held < need + floor:
                 after[ov] = after.get(ov, 0) + need - max(0, held)
-    return after
-
-
-def settle_all(
-    limits: Iterable[OwnedLimit], image: dict[str, Any], delta: Amounts, now_ms: int
-) -> dict[str, Any] | None:
-    """Correct a charge to a bucket that this process owns: a positive ``delta`` is owed, a negative one comes back.
-
-    Return its image afterwards, the same one if nothing changes, or None if a debt leaves a limit below its floor.
-    """
-    after, find = image, delta.get
-    for name, capacity, amount, period, anchor_ms, rest, tk, tc, floor, ov in limits:
-        owed = find(name)
-        if not owed:
-            continue
-        if after is image:
-            after = image.copy()
-        after[tc] += owed
-        if owed < 0:
-            after[tk] -= owed
-            continue
-        tokens = image[tk]
-        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
-        if held > capacity:
-            tokens -= held - capacity
-            held = capacity
-        if held < owed + floor:
-            if not ov:
-                return None
-            after[ov] = after.get(ov, 0) + owed - max(0, held)
-        after[tk] = tokens - owed
     return after

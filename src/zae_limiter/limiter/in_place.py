@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core.tokens import draw_all, settle_all
+from ..core.tokens import draw_all
 from ..records import charging
 from ..records.algebra import TTL, Image, expiry_seconds
 from ..records.bucket import inspect
@@ -267,7 +267,7 @@ class InPlace:
                 return False
             if not (bucket.is_plain or bucket.returns_count(left, charged_ms, delta)):
                 return False
-            settled = settle_all(bucket.settles, image, delta, now_ms)
+            settled = draw_all(bucket.settles, image, delta, now_ms)
             if settled is None:
                 return False
             if settled is not image:

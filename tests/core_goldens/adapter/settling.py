@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.core.advance import UnusedAdvance
-from zae_limiter.core.tokens import settle_all
+from zae_limiter.core.tokens import draw_all
 from zae_limiter.limiter import committing, grant as grants, settling
 from zae_limiter.limiter.charge_path import BucketShard
 from zae_limiter.records import charging, ledger, settlement, watching
@@ -145,7 +145,7 @@ def settle_in_place(
         limit.soft and limit.level(charged[limit.at.tokens], charged_ms) < 0 for limit in planned.frame.by_name.values()
     ):
         return None  # what was overdrawn comes back by what the charge cost, which is not given here
-    after = settle_all(planned.settles, image, delta, now_ms)
+    after = draw_all(planned.settles, image, delta, now_ms)
     if after is not None and after is not image:
         planned.note_debt(after, delta, now_ms)
     return after

@@ -15,20 +15,22 @@ from ...core.balances import Balance, Tokens
 from ...core.decide import Reading
 from ...core.limit import Limit
 from ...core.production import FOR_EVER, MILLI
-from ...records.algebra import Image
+from ...records.algebra import Image, Write
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
 from ..charge_path import BucketShard, BucketShards, ChargePath
 from ..grant import NOTHING
 from ..options import Override
 from ..planning import ShardCharge, add_up
-from .batch import PrefetchedBatch, find_batch
-from .corrections import Books, CorrectedBucket, Correction, WriteUnderWay
-from .demand import Demand
+from .batches import Books, CorrectedBucket, Correction, PrefetchedBatch, WriteUnderWay, find_batch
 
 Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]
 """A batch, what was taken of it, and what that has left."""
 
+FEWEST = 2
+"""Minimum number of acquires expected while tokens are kept, for any to be drawn in advance."""
+_WINDOW_MS = 100
+"""How long is counted at a time, in milliseconds; what came before counts half as much as what came since."""
 _LEAD_MS = 30
 """How long before the tokens run out, at the present demand, more of them are drawn, in milliseconds."""
 
@@ -55,11 +57,20 @@ class Taken:
 
     def undo(self) -> None:
         """Put the tokens back; the next write returns those of which others have taken more since."""
-        if any(self.pieces[0][1].values()):  # else it has taken nothing
-            self.bucket.put_back(self.pieces)
+        if not any(self.pieces[0][1].values()):  # it has taken nothing
+            return
+        bucket = self.bucket
+        with bucket.lock:
+            bucket.grants -= 1
+            for batch, mine, left in self.pieces:
+                if batch.left is left and batch in bucket.batches:
+                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
+                else:
+                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
+                    bucket.correct(batch, back, unused=True)
 
     def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
-        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had as well."""
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had."""
         batch, _, left = self.pieces[-1]
         rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
         balances = _add_rests(read_level([(batch.level, batch.image)], now_ms).balances, rests)
@@ -71,7 +82,7 @@ class Taken:
 def _add_rests(
     balances: Mapping[str, tuple[Balance, ...]], rests: Iterable[Mapping[str, Advance]]
 ) -> dict[str, tuple[Balance, ...]]:
-    """Return balances with the tokens that are held as well."""
+    """Return balances that include the tokens that are held."""
     found = dict(balances)
     for name, (first, *others) in balances.items():
         held = tuple([rest[name] for rest in rests if name in rest])
@@ -80,9 +91,67 @@ def _add_rests(
     return found
 
 
+class Demand:
+    """How many acquires callers of this process have asked for lately, and how much of each limit, per second."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.acquires = 0.0
+        self.tokens: dict[str, float] = {}
+        """In millitokens, by limit."""
+        self.others: dict[str, float] = {}
+        """What other processes take per second, in millitokens by limit."""
+        self._asked = 0
+        self._wanted: dict[str, int] = {}
+        self._since_ms = now_ms
+        self._before: Image | None = None
+        self._own: dict[str, int] = {}
+        self._seen_ms = 0
+
+    def count(self, cost: Mapping[str, int], now_ms: int) -> bool:
+        """Count an acquire; return whether that has changed the means."""
+        self._asked += 1
+        wanted = self._wanted
+        for name, need in cost.items():
+            wanted[name] = wanted.get(name, 0) + need
+        passed = now_ms - self._since_ms
+        if 0 <= passed < _WINDOW_MS:
+            return False
+        if passed > 0:  # else the clock was set back
+            kept = 0.5 ** (passed / _WINDOW_MS)
+            self.acquires = self.acquires * kept + self._asked * MILLI / passed * (1 - kept)
+            self.tokens = {
+                name: self.tokens.get(name, 0.0) * kept + wanted.get(name, 0) * MILLI / passed * (1 - kept)
+                for name in {*wanted, *self.tokens}
+            }
+        self._asked, self._wanted, self._since_ms = 0, {}, now_ms
+        return True
+
+    def learn(self, level: BucketLimits, image: Image, write: Write, now_ms: int) -> None:
+        """Learn what others take: what was consumed in the image after an own write, beyond own writes."""
+        counters = {name: limit.at.consumed for name, limit in level.token_limits.items()}
+        for name, attr in counters.items():
+            self._own[name] = self._own.get(name, 0) + write.add.get(attr, 0)
+        passed = now_ms - self._seen_ms
+        if self._before is not None:
+            if passed < _WINDOW_MS:
+                return
+            for name, attr in counters.items():
+                rate = (image.get(attr, 0) - self._before.get(attr, 0) - self._own[name]) * MILLI / passed
+                self.others[name] = max(0.0, (self.others.get(name, rate) + rate) / 2)
+        self._before, self._own, self._seen_ms = image, {}, now_ms
+
+    def is_high(self, keep_ms: int) -> bool:
+        """Return whether it is high enough to draw tokens in advance that are kept for ``keep_ms``."""
+        return self.acquires * keep_ms >= FEWEST * MILLI
+
+    def usual_cost(self, name: str) -> float:
+        """Return what an acquire takes of a limit on the average, in millitokens; at least one."""
+        return max(1.0, self.tokens.get(name, 0.0) / self.acquires) if self.acquires else 1.0
+
+
 @dataclass(slots=True, eq=False)
 class DrawPath(ChargePath):
-    """One prefetched bucket as a chain, for the writes that draw from it."""
+    """One prefetched bucket as a path, for the writes that draw from it."""
 
     bucket: PrefetchedBucket = field(kw_only=True)
 
@@ -103,7 +172,7 @@ class PrefetchedBucket(CorrectedBucket):
         super().__init__(books, home)
         self.demand = Demand(books.now_ms())
         self._looked: PrefetchedBatch | None = None
-        """What leases have got that have taken nothing of the bucket as it was last seen."""
+        """The empty batch of leases that have taken nothing of the bucket, as it was last seen."""
         self._low: dict[str, float] = {}
         """What is left of each limit when more has to be drawn."""
         self.is_low = False
@@ -129,7 +198,7 @@ class PrefetchedBucket(CorrectedBucket):
         return is_same and mine.token_limits is level.token_limits
 
     def follow(self, home: BucketShard, given: Override | None) -> bool:
-        """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
+        """Go on under other limits, and return what was drawn under the old ones. Return False if these are older."""
         if self.serves(home.level) and home.seen is self.home.seen:
             return True
         with self.lock:
@@ -231,16 +300,6 @@ class PrefetchedBucket(CorrectedBucket):
             pieces = [(self.batches[-1], NOTHING, self.batches[-1].left)]
         return Taken(self, pieces)
 
-    def put_back(self, pieces: Sequence[Piece]) -> None:
-        with self.lock:
-            self.grants -= 1
-            for batch, mine, left in pieces:
-                if batch.left is left and batch in self.batches:
-                    batch.left = {name: amount + mine.get(name, 0) for name, amount in left.items()}
-                else:
-                    back = {name: -amount for name, amount in mine.items() if name in batch.advances}
-                    self.correct(batch, back, unused=True)
-
     def count_ready(self, now_ms: int) -> dict[str, int]:
         """Return what may be granted at ``now_ms``, by limit."""
         return add_up([batch.grantable(now_ms) for batch in tuple(self.batches)])
@@ -250,7 +309,7 @@ class PrefetchedBucket(CorrectedBucket):
         return add_up([batch.left for batch in tuple(self.batches) if now_ms <= batch.until_ms])
 
     def end_batches(self, now_ms: int | None = None) -> None:
-        """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
+        """Return all tokens with the next write, or only those that cannot be granted after ``now_ms``."""
         with self.lock:
             for batch in tuple(self.batches):
                 if now_ms is None or batch.is_over(now_ms):
@@ -261,7 +320,7 @@ class PrefetchedBucket(CorrectedBucket):
                         self.correct(batch, back, unused=True)
 
     def keep(self, part: ShardCharge, image: Image | None, write: WriteUnderWay) -> None:
-        """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
+        """Keep the tokens drawn by a write that has left the bucket as ``image``."""
         self.books.writes += 1
         if image is None:
             return
@@ -278,7 +337,7 @@ class PrefetchedBucket(CorrectedBucket):
         return not (self.batches or self._corrections or self.write)
 
     def due_ms(self) -> int:
-        """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
+        """Return when something has to be written, unless another write takes it along, or the next tokens expire."""
         ends = [batch.until_ms + 1 for batch in tuple(self.batches)]
         return min([*ends, *(correction.due_ms for correction in tuple(self._corrections))], default=FOR_EVER)
 
