@@ -10,7 +10,7 @@ from .stack import Stack
 _DELETIONS = 3
 """How often the aggregator may write into the archive between its emptying and its end."""
 _MOST_OBJECTS = 1000
-"""So many one call deletes."""
+"""Most objects that one call deletes."""
 
 
 def list_archives(aws: Aws, found: Stack) -> list[str]:
@@ -30,7 +30,7 @@ def list_empty_archives(aws: Aws, name: str) -> list[str]:
     for bucket in list_archives(aws, found):
         try:
             holds = has_objects(aws, bucket)
-        except AccessDeniedError:  # whoever may not look leaves it to CloudFormation
+        except AccessDeniedError:  # without the right to look, it is left to CloudFormation
             continue
         if holds:
             raise StackOperationError(

@@ -20,12 +20,12 @@ from .calls import Aws, code_of
 from .template import function_name, queue_name
 
 _HIDDEN_SECONDS = 300
-"""For so long nobody else receives a message that is being replayed."""
+"""Visibility timeout while a message is replayed, in seconds."""
 _MOST_BYTES = 5_000_000
 """Lambda takes up to 6 MB in one call."""
 _OLDEST = {"ShardIteratorType": "TRIM_HORIZON"}
 _MOST_EMPTY = 20
-"""So many pages of a shard may be empty before it is taken to have no more records."""
+"""Empty pages in a row after which a shard is taken to have no more records."""
 
 
 class DeadLetter(NamedTuple):
@@ -69,7 +69,7 @@ def list_letters(
 
 
 def count_hidden(aws: Aws, name: str) -> int:
-    """Return how many messages nobody can receive now, because somebody has received them; SQS counts roughly."""
+    """Return about how many messages are invisible, because another consumer has received them."""
     attribute = "ApproximateNumberOfMessagesNotVisible"
     url = _find_queue(aws, name)
     found = aws.call("sqs", "get_queue_attributes", QueueUrl=url, AttributeNames=[attribute])

@@ -54,7 +54,7 @@ class Deployment(NamedTuple):
     stack: str
     """``created``, ``updated`` or ``unchanged``."""
     code: str | None
-    """``uploaded``, ``unchanged`` or ``from S3``; None where there is no aggregator, or where nobody waited for one."""
+    """``uploaded``, ``unchanged`` or ``from S3``; None without an aggregator, and without waiting for one."""
     resources: Mapping[str, str]
     """What the stack says that it holds."""
 
@@ -102,7 +102,7 @@ def deploy(
 def _keep_iam_names(aws: Aws, name: str, options: StackOptions) -> StackOptions:
     """Return the options with the kind of IAM names that an existing stack has, unless they say which to use.
 
-    Under another name a role or policy is another one: whoever has the former one would lose their rights.
+    Under another name a role or policy is another one: users of the former one would lose their rights.
     """
     if options.region_in_iam_names is not None or not options.create_iam:
         return options

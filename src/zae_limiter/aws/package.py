@@ -176,7 +176,7 @@ def upload(aws: Aws, name: str) -> str:
         try:
             return aws.call("lambda", "update_function_code", FunctionName=function, ZipFile=_build_once())
         except StackOperationError as error:
-            if code_of(error) != "ResourceConflictException":  # somebody else is changing it
+            if code_of(error) != "ResourceConflictException":  # another client is changing it
                 raise
             return None
 

@@ -34,7 +34,7 @@ VERSION_TAG = "zae-limiter:version"
 SCHEMA_TAG = "zae-limiter:schema-version"
 
 REVIEWED = "REVIEW_IN_PROGRESS"
-"""The state of a stack that somebody has proposed."""
+"""The state of a stack that was only proposed."""
 _REMAINDERS = ("ROLLBACK_COMPLETE", REVIEWED)
 """States of a stack that has no resources and can only be deleted."""
 IMPORTED = "IMPORT_COMPLETE"
@@ -43,7 +43,7 @@ _DELETED = "DELETE_COMPLETE"
 _ABSENT = ("DELETE_COMPLETE", "DELETE_SKIPPED", "CREATE_FAILED", "IMPORT_FAILED", "IMPORT_ROLLBACK_COMPLETE")
 """States of resources that a stack does not have, or no longer."""
 _ROUNDS = 10
-"""How often somebody else may be faster before we give up."""
+"""Lost races after which an operation is given up."""
 
 CREATED, UPDATED, UNCHANGED = "created", "updated", "unchanged"
 
@@ -109,7 +109,7 @@ class DesiredStack(NamedTuple):
     tags: Mapping[str, str]
     check: Callable[[], object] = lambda: None
     """Asked before the stack is created; raises where that cannot work."""
-    at_creation: Mapping[str, str] = {}  # nobody changes it
+    at_creation: Mapping[str, str] = {}  # never changed
     """Parameters with another value while the stack is created."""
 
 
@@ -223,7 +223,7 @@ def apply(aws: Aws, name: str, wanted: DesiredStack, watch: FollowOptions, *, wa
             return _apply_once(aws, name, found, wanted, watch if wait else None)
         except (StackOperationError, StackAlreadyExistsError) as error:
             lost = code_of(error) == "ValidationError" and "_IN_PROGRESS state" in aws_message(error)
-            if isinstance(error, StackAlreadyExistsError):  # also if only a name of its resources is taken
+            if isinstance(error, StackAlreadyExistsError):  # even if only a name of its resources is taken
                 lost = describe(aws, name) is not None
             if not lost:
                 raise
@@ -297,7 +297,7 @@ def follow(journal: Journal, watch: FollowOptions) -> OperationEnd:
             for event in fresh:
                 watch.on_event(event)
         events += fresh
-        if found is None or found.status == _DELETED:  # somebody else may have deleted it before the first look
+        if found is None or found.status == _DELETED:  # it may have been deleted before the first look
             return OperationEnd(_DELETED, "", events)
         if not found.is_busy and any(event.of_stack and event.status == found.status for event in events):
             culprit = find_culprit(events)
@@ -314,7 +314,7 @@ def follow(journal: Journal, watch: FollowOptions) -> OperationEnd:
 
 
 def _follow_on(aws: Aws, found: Stack, watch: FollowOptions) -> OperationEnd:
-    """Follow the operation that somebody else started."""
+    """Follow an operation that another client started."""
     journal = Journal(aws, found.id)
     journal.skip_to_operation()
     return follow(journal, watch)

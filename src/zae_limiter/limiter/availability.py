@@ -19,7 +19,7 @@ from .charge_paths import ChargePaths
 from .observers import Observers
 
 RETRY_SECONDS = 1.0
-"""How long nobody asks a store that has not answered."""
+"""How long no caller asks a store that has not answered, in seconds."""
 _HANGS = 0.1
 """The share of a deadline after which a failure has kept its caller waiting. One that comes at once costs nothing."""
 
@@ -43,11 +43,11 @@ class StoreAvailability:
         self._lock = threading.RLock()  # as that of `BoundedMap`
         self._retry_at = 0.0
         self._waited = 0.0
-        """How many seconds the store had for its answer and did not give one; 0 where the breaker is closed."""
+        """How many seconds the store has let a caller wait in vain; 0 while the breaker is closed."""
         protect(self._lock)
 
     def blocks(self, policy: OnUnavailable | None) -> bool:
-        """Return whether a call fails while the store is unavailable; False where it goes on without."""
+        """Return whether a call fails while the store is unavailable; False if it goes on without."""
         return (policy or self._chains.system_policy or OnUnavailable.BLOCK) is OnUnavailable.BLOCK
 
     def may_ask(self, policy: OnUnavailable | None, timeout: float) -> bool:

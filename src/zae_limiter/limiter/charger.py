@@ -1,6 +1,6 @@
 """Charging requests to any store: taking, checking and settling, with the unavailability policy and the slots.
 
-`Charger` is what a lease uses: five methods, and two shortcuts that never wait. `ObservedCharger` tells observers too.
+`Charger` is what a lease uses: five methods, and two shortcuts that never wait; `ObservedCharger` is observed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Charger:
             return await self.engine.take(chain, cost, self.backend.clock.now_ms(), deadline, options, options.holder)
 
         async def attempt(turn: Turn) -> Grant:
-            """Try under the limits in force by now, which may have changed while somebody waited."""
+            """Try under the limits in force by now, which may have changed during the wait."""
             renewed = deadline.renew(deadline.seconds + options.max_wait_ms / 1000)
             known = await self.chains.find(request.name, renewed)
             check_known("consume", cost, known.names)
@@ -192,7 +192,7 @@ class Charger:
     # Settling.
 
     def notify(self, entity_id: str, resource: str, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:
-        """Tell the observers how a lease that has ``taken`` so much is corrected."""
+        """Notify the observers of a correction, by ``delta``, of what a lease has ``taken``."""
         estimated = {name: taken.get(name, 0) // MILLI for name in delta}
         correction = {name: amount // MILLI for name, amount in delta.items()}
         self.observers.notify("on_settlement", Settlement(entity_id, resource, estimated, correction))
@@ -273,13 +273,13 @@ class Charger:
 
 @dataclass(eq=False)
 class ObservedCharger(Charger):
-    """A charger that tells the observers of its decisions, and of updates of a store inside the process."""
+    """A charger that notifies observers of its decisions, and of updates of a store inside the process."""
 
     is_observed: bool = True
 
     def __post_init__(self) -> None:
         self._take_now, self._settle_now = self.take_now, self.settle_now
-        self._tells_updates = self._settle_now is not None and bool(self.observers.of["on_store_call"])
+        self._notifies_updates = self._settle_now is not None and bool(self.observers.of["on_store_call"])
         if self._take_now is not None:
             self.take_now, self.settle_now = self._take_observed, self._settle_observed
 
@@ -295,42 +295,42 @@ class ObservedCharger(Charger):
         return await self._observe(request, super().check(request))
 
     async def _observe(self, request: AcquireRequest, work: Awaitable[T], waits: Sequence[float] | None = None) -> T:
-        started, tell = self.observers.now(), self.observers.notify_decision
+        started, notify = self.observers.now(), self.observers.notify_decision
         try:
             result = await work
         except ZAELimiterError as error:
-            tell(request.entity_id, request.resources, error, started, waits)
+            notify(request.entity_id, request.resources, error, started, waits)
             raise
         if not result:
-            tell(request.entity_id, request.resources, "unavailable_allowed", started, waits)
+            notify(request.entity_id, request.resources, "unavailable_allowed", started, waits)
         elif isinstance(result, Grant):
-            tell(request.entity_id, request.resources, "granted", started, waits, find_overdrawn(result))
+            notify(request.entity_id, request.resources, "granted", started, waits, find_overdrawn(result))
         return result
 
     def _take_observed(
         self, lease: Reserving, entity_id: str, resource: str, cost: dict[str, int], options: AcquireOptions
     ) -> GrantFields | None:
         assert self._take_now is not None  # else this is not called
-        started, tell = self.observers.now(), self.observers.notify_decision
+        started, notify = self.observers.now(), self.observers.notify_decision
         try:
             granted = self._take_now(lease, entity_id, resource, cost, options)
         except ZAELimiterError as error:
-            if self._tells_updates and isinstance(error, RateLimitExceeded):
+            if self._notifies_updates and isinstance(error, RateLimitExceeded):
                 self.observers.notify_call("update", started, "conflict")
-            elif self._tells_updates:
+            elif self._notifies_updates:
                 self.observers.notify_call("update", started, "failed", error)
-            tell(entity_id, (resource,), error, started)
+            notify(entity_id, (resource,), error, started)
             raise
         if granted is not None:
-            if self._tells_updates:
+            if self._notifies_updates:
                 self.observers.notify_call("update", started, "done")
-            tell(entity_id, (resource,), "granted", started, None, find_overdrawn(granted))
+            notify(entity_id, (resource,), "granted", started, None, find_overdrawn(granted))
         return granted
 
     def _settle_observed(self, entity_id: str, resource: str, granted: GrantFields, delta: Mapping[str, int]) -> bool:
         started = self.observers.now()
         is_settled = self._settle_now is not None and self._settle_now(entity_id, resource, granted, delta)
-        if is_settled and self._tells_updates and any(delta.values()):
+        if is_settled and self._notifies_updates and any(delta.values()):
             self.observers.notify_call("update", started, "done")
         return is_settled
 

@@ -21,7 +21,7 @@ Turn: TypeAlias = Callable[[Write, BucketLimits, Image], Write]
 
 @dataclass(slots=True, eq=False)
 class PendingCharge(Generic[G]):
-    """One request for tokens, and what becomes of it: a grant or an error."""
+    """One request for tokens, and its outcome: a grant or an error."""
 
     cost: Mapping[str, int]
     """What it takes."""
@@ -36,11 +36,11 @@ class PendingCharge(Generic[G]):
     abandoned: bool = False
     decided: bool = False
     asked: Mapping[str, int] | None = None
-    """What was asked for, where it takes slots besides."""
+    """What was asked for, if it takes slots besides."""
     turn: Turn | None = None
     """The turn of a caller that stands in line."""
     batch: list[PendingCharge[G]] = field(default_factory=list)
-    """Those whose write it leads, from the moment on at which that begins."""
+    """The charges whose write it leads, as soon as that begins."""
 
     def fail(self) -> NoReturn:
         """Raise the error that the charge ended with."""
@@ -65,8 +65,8 @@ class WriteCoalescer(Generic[G]):
         self.lock = threading.RLock()  # the garbage collector or a signal may run an acquire under it
         self._leader: dict[None, PendingCharge[G]] = {}
         self.lead: Callable[[PendingCharge[G]], PendingCharge[G]] = partial(self._leader.setdefault, None)
-        """Make a charge the leader if there is none, in one step that no signal can interrupt; return the leader. As
-        long as somebody waits there is one."""
+        """Make a charge the leader if there is none, in one step that no signal can interrupt; return the leader. There
+        is one as long as a charge waits."""
         self.end: Callable[[], None] = self._leader.clear
         """Have no leader any more; only under the lock, and if no charge waits."""
         self.waiting: list[PendingCharge[G]] = []  # a deque takes ten times the memory, for every key
@@ -104,7 +104,7 @@ class WriteCoalescer(Generic[G]):
         return taken
 
     def decide(self, batch: list[PendingCharge[G]], failure: Exception | None) -> list[G]:
-        """Tell the batch its outcome; return the grants whose callers are gone: they have to go back.
+        """Give the batch its outcome; return the grants whose callers are gone: they have to go back.
 
         Charges without an outcome end with ``failure``. The one in the queue with the most time left leads from now on.
         """
@@ -144,4 +144,4 @@ class WriteCoalescer(Generic[G]):
 
 _INTERRUPTED = "The write that was to make the decision was interrupted."
 _SLACK = 0.1
-"""How much more time than the leader somebody may have who goes along, as a share of the leader's time."""
+"""How much more time than the leader a charge in its batch may have, as a share of the leader's time."""

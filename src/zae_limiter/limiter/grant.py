@@ -79,7 +79,7 @@ class Grant(NamedTuple):
                 yield home, self.cost, next(images), None
 
     def split_by_resource(self) -> Iterator[Grant]:
-        """Iterate over the grants of the chains that were multi_resource; over itself where it is of one resource."""
+        """Iterate over the grants of each resource; over itself if it is of one resource."""
         if not self.chain.multi_resource:
             yield self
             return
@@ -103,13 +103,13 @@ GrantFields: TypeAlias = tuple[
     Mapping[str, int] | None,
     "tuple[TakenTokens | None, ...] | None",
 ]
-"""The fields of a `Grant` that nobody has looked at yet."""
+"""The fields of a `Grant`, which is made of them on first use."""
 new_grant = partial(tuple.__new__, Grant)
 """A `Grant` from all its fields at once."""
 
 
 def read_credits(grant: Grant) -> dict[tuple[str, str], int]:
-    """Return the whole tokens of credit that a grant has left, by entity and limit, where there are any."""
+    """Return the whole tokens of credit that a grant has left, by entity and limit, if there are any."""
     found = {}
     for shard, _, image, part in grant.portions():
         for name, lots in ({} if image is None else credits_by_limit(image)).items():
@@ -183,7 +183,7 @@ def read_left(granted: GrantFields) -> list[tuple[BucketLimits, Limit, int]]:
                 held = balance(balances[limit.name], now_ms)
             else:
                 anchored = limits[limit.name]
-                held = anchored.level(image[anchored.at.tokens], now_ms)
+                held = anchored.level(image, now_ms)
             if limit.calendar is not None:
                 limit = limit.begin_window((image or seen.image or {}).get(level.token_limits[limit.name].at.window))
             found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))

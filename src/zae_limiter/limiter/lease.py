@@ -51,8 +51,8 @@ class Lease(LeaseCore):
     async def enter(self) -> None:
         """Take the tokens, as the beginning of a block does. Call `exit` afterwards, whatever happens.
 
-        Raises `RateLimitExceeded` where the tokens are not there, `RateLimiterUnavailable` where the store is
-        unavailable and the policy is to block, and `LeaseExpiredError` where the lease was entered before.
+        Raises `RateLimitExceeded` if the tokens are not there, `RateLimiterUnavailable` if the store is unavailable
+        and the policy is to block, and `LeaseExpiredError` if the lease was entered before.
         """
         if not self.try_enter():
             await self._enter()
@@ -78,7 +78,7 @@ class Lease(LeaseCore):
         """Charge the cost ``times`` times, whether it is there or not: the bucket may go into debt.
 
         It is for what has happened already; the lease need not be entered, and `exit` does not give this back. Raises
-        `RateLimiterUnavailable` where the store is unavailable and the policy is to block.
+        `RateLimiterUnavailable` if the store is unavailable and the policy is to block.
         """
         await self._charge(whole("times", times, 1, MAX_AMOUNT))
 

@@ -49,7 +49,7 @@ class LeaseCore(LeaseView):
     def for_entity(self, entity_id: str) -> Self:
         """Return a new lease like this one for another entity: same resource, cost and options, not entered.
 
-        It spares whoever makes many leases alike the checks of `RateLimiter.acquire`.
+        It skips the checks of `RateLimiter.acquire`, for code that makes many similar leases.
         """
         others = [(part._resource, part._cost) for part in self._others]
         return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
@@ -142,8 +142,8 @@ class LeaseCore(LeaseView):
     def adjust_nowait(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Do what `adjust` does from code that cannot await; safe from any thread, as nothing is written before `exit`.
 
-        ``amounts`` and ``named`` are tokens by limit, as for `adjust`. Raises `LeaseExpiredError` where the lease is
-        not open; also after an `exit` that was not final, where only `adjust` itself can write.
+        ``amounts`` and ``named`` are tokens by limit, as for `adjust`. Raises `LeaseExpiredError` if the lease is not
+        open, even after an `exit` that was not final: only `adjust` itself can write then.
         """
         if self._correct("adjust_nowait", amounts, named, -MAX_AMOUNT, late=False):
             raise LeaseExpiredError(f"adjust_nowait{ENDED_MEANWHILE}")
@@ -320,7 +320,7 @@ class LeaseCore(LeaseView):
             await self._port.charger.settle(left)
 
     def _claim(self) -> tuple[Mapping[str, int], dict[str, int]]:
-        """Return what others have written of the correction, and the rest: whoever asks writes that."""
+        """Return the part of the correction that others have written, and the rest, for the caller to write."""
         with _CORRECTING:
             before, self._claimed = self._claimed, self._delta or NOTHING
         return before, {name: amount - before.get(name, 0) for name, amount in self._claimed.items()}

@@ -135,7 +135,7 @@ class LeaseView:
 
     @property
     def _grant(self) -> Grant | None:
-        """The grant. It is made when somebody looks at it: most leases end as they began."""
+        """The grant, made on first use: most leases end without one."""
         granted = self._granted
         if granted is None or isinstance(granted, Grant):
             return granted

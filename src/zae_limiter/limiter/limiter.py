@@ -48,12 +48,12 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     Waiting for tokens (``max_wait``) is beside it: every try has ``timeout`` seconds, and all is over after
     ``max_wait + timeout``. The default is the store's.
     ``refusal_ttl`` is for how many seconds a bucket that was seen too empty refuses without asking (0: never).
-    ``observer`` is told of decisions, settlements and calls of the store: an `Observer`. ``on_alert`` is called with an
+    ``observer`` is an `Observer`, notified of decisions, settlements and store calls. ``on_alert`` is called with an
     `Alert` when a write of this limiter crosses a threshold of a limit; at once, so it has to be quick. ``on_lost`` is
     the one of `acquire` for calls that state none.
     ``bucket_ttl_refill_multiplier`` is for how many times the time that it takes to fill an unused bucket is kept; None
     for that of the repository. ``earlier`` are options of earlier versions: ``failure_mode`` is ``on_unavailable``,
-    and those that have no effect are told by a `DeprecationWarning`.
+    and those that have no effect raise a `DeprecationWarning`.
     ``prefetch`` is for how many seconds tokens of keys that are asked for often are drawn in advance, so that most
     acquires need no call of the store (0: never). It is never more than the limit; by the wall clock a grant may come
     so much later than it is decided as of. `acquire` with ``exact=True`` goes around it, and a store inside the
@@ -172,8 +172,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
             take_now, settle_now = in_place.take, in_place.settle
         self._engine = engine
         kind, parts = ObservedCharger if observers else Charger, (self._backend, self._chains, engine, self._lines)
-        told = (self._availability, self._slot_leases, self._observers)
-        return kind(*parts, *told, not self._speculative, take_now, settle_now)
+        others = (self._availability, self._slot_leases, self._observers)
+        return kind(*parts, *others, not self._speculative, take_now, settle_now)
 
     def acquire(
         self,
@@ -198,15 +198,15 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
 
         Several resources are taken together, all or nothing: ``resource`` maps each of them to its amounts, and
         ``consume`` is not given; or ``also`` has those besides ``resource``. `Lease.resource` is the lease of one.
-        ``atomic`` makes the levels one transaction also on a store that bills for it; otherwise such a store writes
-        them side by side and what was taken goes back when another level refuses. A ``priority`` leaves the floors that
+        ``atomic`` makes the levels one transaction even on a store that bills for it; otherwise such a store writes
+        them in parallel and what was taken goes back if another level refuses. A ``priority`` leaves the floors that
         limits have for it untouched. ``use_stored_limits`` has no effect: they are used where ``limits`` are not given.
 
-        A slot of every concurrency limit is taken, also if ``consume`` does not name it, and held until the lease ends.
+        A slot of every concurrency limit is taken, even if ``consume`` does not name it, and held until the lease ends.
         ``holder`` is a name that is shown with it. ``on_lost`` is called with the lease if the slot is lost (it was not
         renewed in time, or an operator has freed it); ``"cancel"`` cancels the task, and the block raises
         `SlotLostError`.
-        ``exact`` asks the store also where the limiter holds tokens that were drawn in advance (``prefetch``).
+        ``exact`` asks the store even if the limiter holds tokens that were drawn in advance (``prefetch``).
 
         ``on_error`` says what a block that raises is charged: nothing (``"give_back"``), as if it had not raised
         (``"keep"``), or amounts by limit, as for a stream that breaks off; for several resources by resource and limit.
@@ -258,7 +258,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
     async def close(self) -> None:
         """Close the repository; closing twice is fine. From then on everything raises `RateLimiterClosedError`.
 
-        A lease that is open then can still be left: what it settles is written. Whoever waits for tokens here is woken.
+        Leases that are open then can still be left: what they settle is written. Callers waiting for tokens are woken.
         Tokens that were drawn in advance go back before.
         """
         self._backend.runtime.check_running()

@@ -1,4 +1,4 @@
-"""Telling what a limiter does: its observers, a store that tells them of its calls, and the events of limits."""
+"""Reporting what a limiter does: to its observers, with the calls of the store, and as events of its limits."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Observers:
     def __init__(self, backend: Backend) -> None:
         self.all: tuple[Observer, ...] = ()
         self.of: dict[str, tuple[Observer, ...]] = dict.fromkeys(_METHODS, ())
-        """Those who want to be told, by method: who has inherited it does not."""
+        """By method, the observers that override it."""
         self.now = time.perf_counter if backend.stopwatch is time.monotonic else backend.stopwatch
-        """The stop-watch of what is told, in seconds."""
+        """The stop-watch for all that is reported, in seconds."""
         self._backend = backend
         self._failed: set[int | str] = set()
         self._lock = threading.RLock()  # as that of `BoundedMap`
@@ -56,7 +56,7 @@ class Observers:
         protect(self._lock)
 
     def replace(self, observers: Sequence[Observer]) -> None:
-        """Tell these from now on. Raises `ValidationError` for something that lacks a method of `Observer`."""
+        """Notify these from now on. Raises `ValidationError` for something that lacks a method of `Observer`."""
         if not isinstance(observers, (tuple, list)):
             raise ValidationError("observers", observers, "must be a tuple of observers")
         for observer in observers:
@@ -100,9 +100,10 @@ class Observers:
         waits: Sequence[float] | None = None,
         overdrawn: tuple[str, ...] = (),
     ) -> None:
-        """Tell of a decision about each resource, unless it is an error that is none, and of lookups since the last.
+        """Report a decision about each resource, and the config lookups since the last one.
 
-        ``waits`` are the seconds of each pause in line, which are not part of deciding; None without ``max_wait``.
+        An error that decided nothing, such as bad input, is not reported. ``waits`` are the seconds of each pause in
+        line, which do not count as deciding; None without ``max_wait``.
         """
         found = _classify(outcome) if isinstance(outcome, ZAELimiterError) else outcome
         if found is None:
@@ -128,7 +129,7 @@ class Observers:
         outcome: Literal["done", "conflict", "failed"],
         error: BaseException | None = None,
     ) -> None:
-        """Tell of a call of the store that was ``started`` then and has ended now."""
+        """Report a store call that has ended now."""
         self.notify("on_store_call", StoreCall(verb, self.now() - started, outcome, error))
 
 
@@ -144,7 +145,7 @@ def _classify(error: ZAELimiterError) -> Outcome | None:
 
 
 class ObservedStore:
-    """A store whose calls are timed and told to observers."""
+    """A store whose calls are timed and reported to observers."""
 
     def __init__(self, inner: Store, observers: Observers) -> None:
         self.capabilities, self.clock, self.close = inner.capabilities, inner.clock, inner.close
@@ -157,7 +158,7 @@ class ObservedStore:
 def _observe(
     verb: Literal["read", "commit", "query"], call: Callable[P, Coroutine[Any, Any, T]], observers: Observers
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return a method of a store that tells ``observers`` of its calls."""
+    """Return a method of a store that reports its calls to ``observers``."""
 
     async def observed(*given: P.args, **options: P.kwargs) -> T:
         started = observers.now()
@@ -173,10 +174,7 @@ def _observe(
 
 
 class Announcer:
-    """Announces what committed writes did to limits besides taking from them: they crossed thresholds, or soft limits.
-
-    That is recorded, logged and told.
-    """
+    """Records and reports the thresholds that committed writes have crossed, and the soft limits they have exceeded."""
 
     def __init__(self, backend: Backend, observers: Observers, on_alert: Callable[[Alert], None] | None) -> None:
         if on_alert is not None and not callable(on_alert):
@@ -208,7 +206,7 @@ class Announcer:
         return (*part.accruals, *self.events(part.shard.level, part.alerts))
 
     def events(self, level: BucketLimits, alerts: Sequence[Alert]) -> tuple[Write, ...]:
-        """Return the audit events of thresholds for the commit that crosses them; none where that is not free."""
+        """Return the audit events for the commit that crosses thresholds; none if a larger commit costs more."""
         free = self._backend.store.capabilities.free_atomic_commit
         return tuple([self._event(level, alert) for alert in alerts]) if free else ()
 
@@ -222,10 +220,9 @@ class Announcer:
         )
 
     async def announce_alerts(self, level: BucketLimits, alerts: Sequence[Alert], deadline: Deadline) -> None:
-        """Log thresholds that a committed write has crossed, and tell the observers and ``on_alert``.
+        """Log thresholds that a committed write has crossed, and notify the observers and ``on_alert``. Never raises.
 
-        Record them first where the commit could not: if an aggregator follows the store's changes, the events are left
-        for it. Nothing of it raises.
+        Record them first if the commit could not: if an aggregator follows the store's changes, leave that to it.
         """
         able = self._backend.store.capabilities
         for alert in () if able.free_atomic_commit else alerts:
@@ -239,8 +236,8 @@ class Announcer:
         for alert in alerts:
             fields = {**self._fields(alert), "zae_threshold": alert.threshold, "zae_used": alert.used}
             message = "%s on %s has used %.4g %% of %s"
-            told = (alert.entity_id, alert.resource, alert.threshold * 100, alert.limit_name)
-            log_event(ALERT, message, *told, **fields)
+            shown = (alert.entity_id, alert.resource, alert.threshold * 100, alert.limit_name)
+            log_event(ALERT, message, *shown, **fields)
             self._observers.notify("on_alert", alert)
             if self._on_alert is not None:
                 self._observers.call_back("on_alert", partial(self._on_alert, alert))

@@ -54,7 +54,7 @@ class AcquireOptions:
     on_lost: OnLost | None
     """What happens when it loses a slot."""
     exact: bool
-    """Whether the store is asked also where tokens of it are held."""
+    """Whether the store is asked even if tokens of it are held."""
     kept: Mapping[str, Mapping[str, int]] | None
     """The millitokens that stay charged if its block raises, by resource and limit; None for all of them."""
     plain: bool

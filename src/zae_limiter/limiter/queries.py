@@ -73,7 +73,7 @@ class QueryOperations(Operations):
     ) -> float:
         """Return the seconds until ``needed`` fits at every level. Raise `CapacityExceeded` if it never does.
 
-        ``needed`` are tokens by limit name, and a slot of every concurrency limit, also if it does not name it: of
+        ``needed`` are tokens by limit name, and a slot of every concurrency limit even if it does not name it: of
         these it is the latest moment. With ``limits`` it is counted as if the bucket had them, instead of the stored
         ones, from now on; nothing is written. ``priority`` is that of the request. ``use_stored_limits`` has no effect.
         """

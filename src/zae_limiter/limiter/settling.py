@@ -95,7 +95,7 @@ class SettlementPart(NamedTuple):
         return kept_part, given_part
 
     def used(self) -> dict[str, int]:
-        """Return what the settlement adds to the usage where there is no bucket to count it."""
+        """Return what the settlement adds to the usage if there is no bucket to count it."""
         off = self.charge.returned_overdraft(self.delta)
         beyond = {usage.overdrawn(name): off.get(token_fields(name).overdrawn, 0) for name in self.delta}
         return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
@@ -148,7 +148,7 @@ class Settling:
     announcer: Announcer
 
     async def settle(self, parts: Sequence[SettlementPart]) -> None:
-        """Settle all parts; side by side where one commit of them all would cost more."""
+        """Settle all parts; in parallel if one commit of them all would cost more."""
         if not parts:
             return
         if len(parts) == 1 or self.backend.store.capabilities.free_atomic_commit:
@@ -206,7 +206,7 @@ class Settling:
     ) -> None:
         """Keep what was settled, and the images after it.
 
-        Put the expiry off where the debts of several clients together outlive what each of them knew of. The settlement
+        Put the expiry off if the debts of several clients together outlive what each of them knew of. The settlement
         stands without that.
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
@@ -242,7 +242,7 @@ class Settling:
                 await self._settle_together([half])
 
     async def _remake(self, part: SettlementPart) -> None:
-        """Make a bucket that is gone anew where something is owed to it; else only count the usage."""
+        """Make a bucket that is gone again if something is owed to it; else only count the usage."""
         delta = part.delta
         for slot in part.slots:
             slot.lost = slot.ended = True

@@ -51,7 +51,7 @@ def _compare_level(subject: Subject, stored: Stored, stated: Mapping[str, Any]) 
 
 
 def _compare_entities(manifest: Manifest, stored: Stored) -> Iterator[Change]:
-    """Yield the changes of entities, parents first: whoever is moved or created finds those above in place."""
+    """Yield the changes of entities, parents first: those above an entity that is moved or created are in place."""
     for entity_id in sorted(manifest.entities, key=lambda each: (len(_list_ancestors(each, manifest, stored)), each)):
         subject, stated = Subject(entity_id), manifest.entities[entity_id]
         before = stored.read(subject, stated)
@@ -90,7 +90,7 @@ def _list_ancestors(entity_id: str, manifest: Manifest, stored: Stored) -> list[
 
 
 def describe_conflict(change: Change, now: Mapping[str, Any] | None) -> str:
-    """Return what somebody else has changed, in one line."""
+    """Return what another client has changed, in one line."""
     if now is None:
         return f"{change.subject} was deleted"
     if change.before is None:

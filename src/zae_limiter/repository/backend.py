@@ -32,9 +32,9 @@ from .last_seen import LastSeenBuckets
 DEFAULT_NAMESPACE = "default"
 AUDIT_RETENTION_DAYS = 90
 BUCKET_TTL_MULTIPLIER = 7
-"""How many times the time that it takes to fill, an unused bucket is kept."""
+"""How long an unused bucket is kept, as a multiple of the time that it takes to fill."""
 MAX_MULTIPLIER = 1_000_000
-"""The most that this may be."""
+"""Largest such multiple."""
 MAX_PAGE = 10_000
 """Most records of one page."""
 MAX_COMMIT = 100
@@ -185,7 +185,7 @@ class Backend:
         return await self.store.read(wanted, timeout=deadline.left())
 
     async def commit(self, writes: Sequence[Write], deadline: Deadline) -> bool:
-        """Apply all writes or none; return False if somebody else was faster."""
+        """Apply all writes or none; return False if another client was faster."""
         self.check_usable()
         return isinstance(await self.store.commit(writes, timeout=deadline.left()), Committed)
 

@@ -115,14 +115,14 @@ class BucketOperations(Operations):
         return found
 
     async def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
-        """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
+        """Return one limit of a stored bucket, not refilled to now; None if it was never used."""
         names.limit_name(limit_name, "limit_name")
         names.resource(resource)
         states = await self.get_buckets(entity_id, resource)
         return next((state for state in states if state.limit_name == limit_name), None)
 
     async def get_or_create_bucket(self, entity_id: str, resource: str, limit: Limit) -> BucketState:
-        """Return one limit of a stored bucket, or if nobody has used it a full one, which need not be stored."""
+        """Return one limit of a stored bucket, or a full one if it was never used, which need not be stored."""
         from ..core.reports import BucketState
 
         check_limits([limit])

@@ -235,7 +235,7 @@ class ConfigOperations(Operations):
 
         try:
             await self._backend.change([key], plan, deadline)
-        finally:  # also where nobody knows whether it took effect
+        finally:  # even if it is unknown whether it took effect
             self._backend.cache.drop([key])
         if "entity_id" in level:
             only = None if resource == DEFAULT_RESOURCE else resource
@@ -282,7 +282,7 @@ class PolicyOperations(ConfigOperations):
         await self._set(resource_level(resource), principal, access=Access.ENABLED)
 
     async def bypass_resource(self, resource: str, principal: str | None = None) -> None:
-        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted."""
+        """Admit every request for a resource, except of entities with a switch of their own; usage is still counted."""
         await self._set(resource_level(resource), principal, access=Access.BYPASSED)
 
     async def clear_entity_disabled(

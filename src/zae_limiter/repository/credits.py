@@ -119,7 +119,7 @@ class CreditOperations(BucketOperations):
     ) -> BucketOperationResult:
         """Fill a bucket up, all its shards at once; credits stay as they are.
 
-        Slots of concurrency limits are freed: whoever holds one loses it.
+        Slots of concurrency limits are freed: their holders lose them.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
         With the same ``idempotency_key`` it is done only once within three days at least: then the result of the first
@@ -162,7 +162,7 @@ class CreditOperations(BucketOperations):
         if not asked.items() <= request.asked.items():  # one of an upgraded table does not say everything
             reason = f"was used for another request, {asked}; use a new key for a new request"
             raise ValidationError("idempotency_key", request.idempotency_key, reason)
-        if event:  # whoever wrote the record may not have come to it
+        if event:  # the writer of the record may have been interrupted before it
             await self._record_event(request, event)
         return _result(request, result["shards"], result["amounts"])
 
@@ -227,7 +227,7 @@ class CreditOperations(BucketOperations):
         moves = [prepare_filling(key, image, limits, backend.clock.now_ms()) for key, image in shards]
         if not any(moves):
             return shards
-        for write in filter(None, moves):  # where a race is lost, somebody else has moved it
+        for write in filter(None, moves):  # where a race is lost, another client has moved it
             await backend.commit([write], request.deadline)
             backend.last_seen.forget(write.key)
         return await self._read_shards(request)
@@ -307,7 +307,7 @@ class CreditOperations(BucketOperations):
     async def _commit_request(self, request: Request, writes: list[Write], result: BucketOperationResult) -> bool:
         """Commit changes of a bucket with the event and the record of the request; return False if a race was lost.
 
-        Where a commit cannot span both, the event follows; whoever repeats the request writes it if it is missing.
+        Where a commit cannot span both, the event follows; a repeated request writes it if it is missing.
         """
         backend = self._backend
         event, noted = self._plan_notes(request, result)

@@ -201,7 +201,7 @@ class EntityOperations(CreditOperations):
         return writes
 
     async def _plan_update(self, ns: str, old: Entity, new: Entity, deadline: Deadline) -> list[Write]:
-        """Return the writes that replace an entity, if nobody else has changed it meanwhile."""
+        """Return the writes that replace an entity, if no other client has changed it meanwhile."""
         put = entity.encode(ns, new)
         gone = tuple(attr for attr in ("name", "parent_id", "GSI1PK", "GSI1SK") if attr not in put)
         moved = new.parent_id != old.parent_id

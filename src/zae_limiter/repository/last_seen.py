@@ -17,10 +17,10 @@ from ..stores.bounded import MAX_CACHED_KEYS, BoundedMap
 
 _MOST_FREED = 64
 _APART_MS = 30
-"""A slot that is free in two images so far apart is not one that somebody is about to take again."""
+"""A slot that is free in two images this far apart is one that no other process is about to take, in ms."""
 _RACING_MS = 60_000
 _CALM = 16
-"""After so many writes in a row between which nobody else wrote, a bucket counts as one's own again."""
+"""Writes in a row without one of another process, after which a bucket counts as this one's own again."""
 _RECENT_MS = 60_000
 """How long a quota whose balance has risen may be expected to rise again, in milliseconds."""
 _FEW = 16
@@ -253,7 +253,7 @@ class LastSeen:
 
 
 class LastSeenBuckets:
-    """The `LastSeen` of each bucket; bounded. Whoever holds one that is forgotten goes on with it."""
+    """The `LastSeen` of each bucket; bounded. One that is forgotten stays valid for those that hold it."""
 
     def __init__(self, max_entries: int = MAX_CACHED_KEYS) -> None:
         self._known: BoundedMap[str, LastSeen] = BoundedMap(max_entries)

@@ -160,12 +160,6 @@ class StackOperations(Operations):
 class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
     """Enter the namespace of a store, with or without provisioning what is missing."""
 
-    async def _prepare(self) -> None:
-        self._backend.runtime.check_running()
-        if self._backend.prepared is not None:
-            await self._backend.prepared.finish()
-        await self.register_namespace(self._backend.namespace_name)
-
     async def _enter(self, stack_options: StackOptions | None, *, auto_update: bool) -> None:
         """Deploy the stack if there is no table, renew an older aggregator, and register the namespace."""
         flag("auto_update", auto_update)
@@ -186,7 +180,7 @@ class OpeningOperations(NamespaceOperations, StackOperations, ConfigOperations):
 
     @asynccontextmanager
     async def _closing_on_failure(self) -> AsyncIterator[None]:
-        """Close the store if the body fails: nobody else has it yet."""
+        """Close the store if the body fails: no caller has it yet."""
         try:
             yield
         except BaseException:
@@ -296,15 +290,15 @@ class RepositoryOptions(OldBuilder):
         return self._with(namespace=name)
 
     def config_cache_ttl(self, seconds: float) -> Self:
-        """Cache stored limits for so many seconds."""
+        """Cache stored limits for this many seconds."""
         return self._with(config_cache_ttl=seconds)
 
     def max_cached_keys(self, count: int) -> Self:
-        """Keep limits and last seen buckets of so many keys in memory."""
+        """Keep limits and last seen buckets of this many keys in memory."""
         return self._with(max_cached_keys=count)
 
     def bucket_ttl_multiplier(self, value: int) -> Self:
-        """Keep an unused bucket for so many times the time that it takes to fill."""
+        """Keep an unused bucket for this many times the time that it takes to fill."""
         return self._with(bucket_ttl_multiplier=value)
 
     def clock(self, clock: Clock) -> Self:
@@ -348,7 +342,11 @@ class RepositoryOptions(OldBuilder):
             raise ValidationError("stack", self._stack, f"cannot be combined with {elsewhere!r}; use one of them")
         else:
             repository = kind(self._url, **chosen, stack_options=options)
-            await repository._prepare()
+            backend = repository._backend
+            backend.runtime.check_running()
+            if backend.prepared is not None:
+                await backend.prepared.finish()
+            await repository.register_namespace(backend.namespace_name)
         if self._on_unavailable is not None:
             await repository._set({}, None, on_unavailable=self._on_unavailable)
         return repository

@@ -54,7 +54,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             that one, and a difference between the two is logged.
         timeout: How many seconds a call may take in all; None for the store's default.
         bucket_ttl_multiplier: For how many times the time that it takes to fill an unused bucket is kept.
-        ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
+        ignored: Options of earlier versions that have no effect; they raise a `DeprecationWarning`.
     """
 
     is_blocking: ClassVar[bool] = False
@@ -136,7 +136,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         """Open a repository that is ready for use: a stack that does not exist is deployed, which is logged.
 
         An existing stack is not changed; a namespace that is missing is registered. The other ways to open one,
-        `connect` among them, never deploy a stack that nobody has given options for.
+        `connect` among them, never deploy a stack without options for one.
 
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.
@@ -294,20 +294,17 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         from ..core.reports import Status
 
         started = perf_counter()
-        schema: str | None = None
-        more: dict[str, Any] = {}
-        reason: str | None = None
-        latency: float | None = None
+        found: dict[str, Any] = {"schema_version": None, "latency_ms": None, "reason": None}
         try:
             deadline, ns = await self._begin()
             record, stamped = await self._backend.read([keys.version(ns), version.KEY], deadline)
-            schema = None if record is None else record.get("schema_version")
-            latency = round((perf_counter() - started) * 1000, 3)
-            more = {**await self._describe_deployment(), version.AGGREGATOR: (stamped or {}).get(version.AGGREGATOR)}
+            found["schema_version"] = (record or {}).get("schema_version")
+            found["latency_ms"] = round((perf_counter() - started) * 1000, 3)
+            found |= {**await self._describe_deployment(), version.AGGREGATOR: (stamped or {}).get(version.AGGREGATOR)}
         except RateLimiterUnavailable as error:
-            reason = str(error)
-        name, skew_ms = self.capabilities.name, self.clock_skew_ms
-        return Status(reason is None, name, latency, self.namespace_name, schema, __version__, skew_ms, reason, **more)
+            found["reason"] = str(error)
+        found |= {"backend": self.capabilities.name, "namespace": self.namespace_name}
+        return Status(found["reason"] is None, client_version=__version__, clock_skew_ms=self.clock_skew_ms, **found)
 
     async def ping(self) -> bool:
         """Return whether the store answers within the time that a call has."""

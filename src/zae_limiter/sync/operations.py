@@ -112,11 +112,11 @@ class SyncBucketOperations:
         return run(self._inner.get_buckets(entity_id, resource))
 
     def get_bucket(self, entity_id: str, resource: str, limit_name: str) -> BucketState | None:
-        """Return one limit of a stored bucket, not refilled to now; None if nobody has used it."""
+        """Return one limit of a stored bucket, not refilled to now; None if it was never used."""
         return run(self._inner.get_bucket(entity_id, resource, limit_name))
 
     def get_or_create_bucket(self, entity_id: str, resource: str, limit: Limit) -> BucketState:
-        """Return one limit of a stored bucket, or if nobody has used it a full one, which need not be stored."""
+        """Return one limit of a stored bucket, or a full one if it was never used, which need not be stored."""
         return run(self._inner.get_or_create_bucket(entity_id, resource, limit))
 
     def get_resource_buckets(self, resource: str, limit_name: str | None = None) -> list[BucketState]:
@@ -169,7 +169,7 @@ class SyncCreditOperations(SyncBucketOperations):
     ) -> BucketOperationResult:
         """Fill a bucket up, all its shards at once; credits stay as they are.
 
-        Slots of concurrency limits are freed: whoever holds one loses it.
+        Slots of concurrency limits are freed: their holders lose them.
 
         ``limits`` are the names of the limits to fill up; None for all, which also repairs a damaged bucket.
         With the same ``idempotency_key`` it is done only once within three days at least: then the result of the first

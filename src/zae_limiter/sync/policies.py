@@ -171,7 +171,7 @@ class SyncPolicyOperations(SyncConfigOperations):
         run(self._inner.enable_resource(resource, principal))
 
     def bypass_resource(self, resource: str, principal: str | None = None) -> None:
-        """Admit every request for a resource, but for entities with a switch of their own; usage is still counted."""
+        """Admit every request for a resource, except of entities with a switch of their own; usage is still counted."""
         run(self._inner.bypass_resource(resource, principal))
 
     def clear_entity_disabled(self, entity_id: str, resource: str | None = None, principal: str | None = None) -> None:

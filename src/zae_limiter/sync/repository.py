@@ -131,7 +131,7 @@ class SyncRepository(
             that one, and a difference between the two is logged.
         timeout: How many seconds a call may take in all; None for the store's default.
         bucket_ttl_multiplier: For how many times the time that it takes to fill an unused bucket is kept.
-        ignored: Options of earlier versions that have no effect, which is told by a `DeprecationWarning`.
+        ignored: Options of earlier versions that have no effect; they raise a `DeprecationWarning`.
     """
 
     _inner: BlockingRepository
@@ -199,7 +199,7 @@ class SyncRepository(
         """Open a repository that is ready for use: a stack that does not exist is deployed, which is logged.
 
         An existing stack is not changed; a namespace that is missing is registered. The other ways to open one,
-        `connect` among them, never deploy a stack that nobody has given options for.
+        `connect` among them, never deploy a stack without options for one.
 
         Args:
             namespace: The namespace to work in; by default ``$ZAEL_NAMESPACE``, else ``default``.

@@ -36,7 +36,7 @@ _LINGER_SECONDS = 1.0
 """A process that has just ended may hold its port a moment longer."""
 
 _DETACHED = 'cd "$1" || exit; log=$2; shift 2; "$@" >"$log" 2>&1 </dev/null & echo $!'
-"""The shell ends at once, so the engine is nobody's child."""
+"""The shell ends at once, so the engine is not a child of this process."""
 
 
 def find_command(home: Home, say: Say) -> list[str]:

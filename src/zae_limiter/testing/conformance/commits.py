@@ -107,7 +107,7 @@ async def race(harness: Harness) -> None:
 
 
 _RACES = 20
-"""So many that a store that only does well by chance is noticed."""
+"""Enough races to notice a store that wins them only by chance."""
 
 
 @check

@@ -107,7 +107,7 @@ async def never(harness: Harness) -> None:
 
 @check
 async def put_off(harness: Harness) -> None:
-    """The expiry can be put off, but not brought nearer: whoever writes cannot know why it is so far."""
+    """The expiry can be put off, but not brought nearer: a writer cannot know why it is so far away."""
     store, (later, sooner) = store_and_keys(harness, 2)
     await _expiring(harness, store, later, n=1)
     await _expiring(harness, store, sooner, n=1)

@@ -18,18 +18,18 @@ T = TypeVar("T")
 
 
 def partition() -> str:
-    """Return a partition that nobody else uses."""
+    """Return an unused partition."""
     return f"conformance-{secrets.token_hex(8)}/P"
 
 
 def keys(count: int) -> list[Key]:
-    """Return keys of a partition that nobody else uses."""
+    """Return keys of an unused partition."""
     pk = partition()
     return [Key(pk, f"#{number:03d}") for number in range(count)]
 
 
 def store_and_keys(harness: Harness, count: int) -> tuple[Store, list[Key]]:
-    """Open a client of the store, with keys that nobody else uses."""
+    """Open a client of the store, with unused keys."""
     return harness.store(), keys(count)
 
 
