@@ -137,7 +137,7 @@ def test_what_a_write_did_not_settle_after_all_is_scheduled_anew() -> None:
     bucket, prefetcher = only_bucket(client), prefetcher_of(client)
     write = bucket.begin(object())
     assert write is not None
-    too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.begin())
+    too_much: PendingCharge[Grant] = PendingCharge({"rps": 10**9}, prefetcher.draws.backend.deadline())
     now_ms = client.clock.now_ms()
     assert prefetcher.draws._plan_commit(bucket.chain, [too_much], now_ms, Freshness.REMEMBERED) is UNKNOWN
     client.clock.advance_ms(501)

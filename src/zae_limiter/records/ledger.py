@@ -66,7 +66,8 @@ def with_usage(level: BucketLimits, image: Image | None, write: Write, now_ms: i
         return BucketChange(write, ())
     noted = {attr: peak for attr, peak in write.put.items() if attr.startswith("b_") and attr.endswith("_pk")}
     booked, accruals = book(level.key, {**image, **noted} if noted else image, level.usage_days)
-    put = {**write.put, **booked.put, **_first_peaks(image, now_ms), HOUR_END: hour_end(now_ms)}
+    peaks = {attribute(name, "pk"): count for name, count in _count_in_flight(image, now_ms - now_ms % HOUR_MS).items()}
+    put = {**write.put, **booked.put, **peaks, HOUR_END: hour_end(now_ms)}
     return BucketChange(write._replace(guards=(*write.guards, *booked.guards), put=put), accruals)
 
 
@@ -143,19 +144,15 @@ def _peaks(image: Image) -> dict[str, int]:
 
     If it was not noted yet, it is what is in flight since the last one was taken, or since the hour began.
     """
-    if SLOTS not in image:
-        return {}
-    taken = find_taken(image, max(image.get(NEWEST, 0), image[HOUR_END] - HOUR_MS))
-    names = concurrency_limits(tuple(image))
-    return {name: max(image.get(attribute(name, "pk"), 0), len(taken.get(name, ()))) for name in names}
+    in_flight = _count_in_flight(image, max(image.get(NEWEST, 0), image[HOUR_END] - HOUR_MS))
+    return {name: max(image.get(attribute(name, "pk"), 0), count) for name, count in in_flight.items()}
 
 
-def _first_peaks(image: Image, now_ms: int) -> dict[str, int]:
-    """Return the peaks with which the hour of ``now_ms`` begins in a bucket that was not written in it before."""
+def _count_in_flight(image: Image, now_ms: int) -> dict[str, int]:
     if SLOTS not in image:
         return {}
-    taken = find_taken(image, now_ms - now_ms % HOUR_MS)
-    return {attribute(name, "pk"): len(taken.get(name, ())) for name in concurrency_limits(tuple(image))}
+    taken = find_taken(image, now_ms)
+    return {name: len(taken.get(name, ())) for name in concurrency_limits(tuple(image))}
 
 
 def _accruals(key: Key, image: Image, usage_days: int) -> tuple[Write, ...]:

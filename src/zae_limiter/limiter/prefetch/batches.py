@@ -33,7 +33,7 @@ class PrefetchedBatch:
     level: BucketLimits
     image: Image
     seen_ms: int
-    """The instant as of which the bucket was left so."""
+    """The instant of ``image``."""
     advances: dict[str, Advance]
     until_ms: int
     """The last instant at which any of the tokens may be granted."""
@@ -49,7 +49,7 @@ class PrefetchedBatch:
         self.all_grantable_from = max(instants, default=self.seen_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nothing of it can be granted any more."""
+        """Return whether none of its tokens can be granted any more."""
         return now_ms > self.until_ms or not any(self.left.values())
 
     def rest(self, left: Mapping[str, int]) -> dict[str, Advance]:
@@ -65,7 +65,7 @@ class PrefetchedBatch:
         return {name: advance.grantable(now_ms) for name, advance in self.rest(self.left).items()}
 
     def take_back(self) -> dict[str, int]:
-        """Take out everything that is left; return it as a correction: below zero."""
+        """Take out everything that is left, and return it as a correction, below zero."""
         back = {name: -amount for name, amount in self.left.items() if amount}
         self.left = dict.fromkeys(self.left, 0)
         return back
@@ -89,7 +89,7 @@ def find_batch(part: ShardCharge, image: Image, as_of_ms: int, now_ms: int, keep
         return None
     advances, sound = {}, set()
     for name, limit in frame.by_name.items():
-        left, size = limit.level(image[limit.at.tokens], now_ms), part.cost.get(name, 0)
+        left, size = limit.level(image, now_ms), part.cost.get(name, 0)
         if size:
             advances[name] = Advance(limit, as_of_ms if left >= 0 else now_ms, left + size, size)
         if left >= limit.floor:
@@ -102,7 +102,7 @@ def find_batch(part: ShardCharge, image: Image, as_of_ms: int, now_ms: int, keep
 
 
 class NeedsExactWrite(Exception):
-    """Tokens cannot be drawn in advance, but may be had by an exact write: from other shards, or from credits."""
+    """Tokens cannot be drawn in advance, but an exact write may get them: from other shards, or from credits."""
 
 
 class Books:

@@ -70,7 +70,7 @@ class Taken:
                     bucket.correct(batch, back, unused=True)
 
     def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
-        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had as well."""
+        """Iterate over what a caller could rely on right after it: what was held, and what the bucket had."""
         batch, _, left = self.pieces[-1]
         rests = [each.rest(each.left) for each in tuple(self.bucket.batches) if each is not batch] + [batch.rest(left)]
         balances = _add_rests(read_level([(batch.level, batch.image)], now_ms).balances, rests)
@@ -82,7 +82,7 @@ class Taken:
 def _add_rests(
     balances: Mapping[str, tuple[Balance, ...]], rests: Iterable[Mapping[str, Advance]]
 ) -> dict[str, tuple[Balance, ...]]:
-    """Return balances with the tokens that are held as well."""
+    """Return balances that include the tokens that are held."""
     found = dict(balances)
     for name, (first, *others) in balances.items():
         held = tuple([rest[name] for rest in rests if name in rest])
@@ -127,7 +127,7 @@ class Demand:
         return True
 
     def learn(self, level: BucketLimits, image: Image, write: Write, now_ms: int) -> None:
-        """Learn from the image that an own write has left: what it has consumed beyond that is of others."""
+        """Learn what others take: what was consumed in the image after an own write, beyond own writes."""
         counters = {name: limit.at.consumed for name, limit in level.token_limits.items()}
         for name, attr in counters.items():
             self._own[name] = self._own.get(name, 0) + write.add.get(attr, 0)
@@ -141,7 +141,7 @@ class Demand:
         self._before, self._own, self._seen_ms = image, {}, now_ms
 
     def is_high(self, keep_ms: int) -> bool:
-        """Return whether it is high enough for tokens that are kept so long to be drawn in advance."""
+        """Return whether it is high enough to draw tokens in advance that are kept for ``keep_ms``."""
         return self.acquires * keep_ms >= FEWEST * MILLI
 
     def usual_cost(self, name: str) -> float:
@@ -151,7 +151,7 @@ class Demand:
 
 @dataclass(slots=True, eq=False)
 class DrawPath(ChargePath):
-    """One prefetched bucket as a chain, for the writes that draw from it."""
+    """One prefetched bucket as a path, for the writes that draw from it."""
 
     bucket: PrefetchedBucket = field(kw_only=True)
 
@@ -172,7 +172,7 @@ class PrefetchedBucket(CorrectedBucket):
         super().__init__(books, home)
         self.demand = Demand(books.now_ms())
         self._looked: PrefetchedBatch | None = None
-        """What leases have got that have taken nothing of the bucket as it was last seen."""
+        """The empty batch of leases that have taken nothing of the bucket, as it was last seen."""
         self._low: dict[str, float] = {}
         """What is left of each limit when more has to be drawn."""
         self.is_low = False
@@ -198,7 +198,7 @@ class PrefetchedBucket(CorrectedBucket):
         return is_same and mine.token_limits is level.token_limits
 
     def follow(self, home: BucketShard, given: Override | None) -> bool:
-        """Go on under other limits; what was drawn under the old ones goes back. Return False if these are older."""
+        """Go on under other limits, and return what was drawn under the old ones. Return False if these are older."""
         if self.serves(home.level) and home.seen is self.home.seen:
             return True
         with self.lock:
@@ -257,7 +257,7 @@ class PrefetchedBucket(CorrectedBucket):
             return None
         for name in cost.keys() & self.names:
             limit, settled = limits.by_name[name], self.see(image, now_ms)
-            if limit.level(settled[limit.at.tokens], now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
+            if limit.level(settled, now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
                 return None
         batch = self._looked
         if batch is None or batch.image is not image or batch.level is not level:
@@ -309,7 +309,7 @@ class PrefetchedBucket(CorrectedBucket):
         return add_up([batch.left for batch in tuple(self.batches) if now_ms <= batch.until_ms])
 
     def end_batches(self, now_ms: int | None = None) -> None:
-        """Have all tokens returned with the next write, or those alone that cannot be granted after ``now_ms``."""
+        """Return all tokens with the next write, or only those that cannot be granted after ``now_ms``."""
         with self.lock:
             for batch in tuple(self.batches):
                 if now_ms is None or batch.is_over(now_ms):
@@ -320,7 +320,7 @@ class PrefetchedBucket(CorrectedBucket):
                         self.correct(batch, back, unused=True)
 
     def keep(self, part: ShardCharge, image: Image | None, write: WriteUnderWay) -> None:
-        """Keep the tokens that a write has drawn, which has left the bucket as ``image``."""
+        """Keep the tokens drawn by a write that has left the bucket as ``image``."""
         self.books.writes += 1
         if image is None:
             return
@@ -337,7 +337,7 @@ class PrefetchedBucket(CorrectedBucket):
         return not (self.batches or self._corrections or self.write)
 
     def due_ms(self) -> int:
-        """Return when something has to be written, if no other write takes it along, or the next tokens expire."""
+        """Return when something has to be written, unless another write takes it along, or the next tokens expire."""
         ends = [batch.until_ms + 1 for batch in tuple(self.batches)]
         return min([*ends, *(correction.due_ms for correction in tuple(self._corrections))], default=FOR_EVER)
 

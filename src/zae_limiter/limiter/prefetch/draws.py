@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial, reduce
-from typing import Any
 
 from ...core.advance import choose_advance
 from ...core.alerts import Alert
@@ -18,6 +17,7 @@ from ...records.charging import Contention, Frame
 from ...records.ledger import with_usage
 from ...records.level import ANCHOR, BucketLimits, token_fields
 from ...records.watching import watch
+from ...repository.backend import Backend
 from ...runtime.deadline import Deadline
 from ..charge_path import ChargePath
 from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
@@ -27,8 +27,6 @@ from ..planning import ShardCharge, StalePath, add_up, plan_part
 from .batches import NeedsExactWrite, WriteUnderWay
 from .bucket import FEWEST, DrawPath, PrefetchedBucket
 
-_AT_ONCE = 16
-"""How many writes in the background are done in parallel."""
 _SCARCE = 2
 """Tokens are scarce in a bucket that has less than this many times what this process wants of them."""
 _CAUTION = 0.8
@@ -40,24 +38,13 @@ _CROWDED = 0.7
 class DrawEngine(Engine):
     """Charges the `DrawPath` of a prefetched bucket: callers get what is held and what its next write draws."""
 
-    def begin(self) -> Deadline:
-        """Return a new deadline, for work in the background."""
-        return self._backend.deadline()
-
-    async def pause(self, seconds: float) -> None:
-        """Wait for some time."""
-        await self._runtime.new_signal().wait(seconds)
-
-    async def run_each(self, works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        """Run several, some of them in parallel where calls take time."""
-        at_once = 1 if self.never_suspends else _AT_ONCE
-        for first in range(0, len(works), at_once):
-            for outcome in await self._runtime.run_together([work() for work in works[first : first + at_once]]):
-                if isinstance(outcome, BaseException):
-                    raise outcome
+    @property
+    def backend(self) -> Backend:
+        """Where it writes."""
+        return self._backend
 
     def start_if_low(self, bucket: PrefetchedBucket) -> None:
-        """Draw more tokens in the background before those that are held run out, unless that is under way."""
+        """Draw more tokens in the background before those that are held run out, unless a draw is under way."""
         if not bucket.is_low or bucket.is_drawing:
             return
         bucket.is_drawing = True
@@ -67,7 +54,6 @@ class DrawEngine(Engine):
             bucket.is_drawing = False
 
     async def _draw_more(self, bucket: PrefetchedBucket) -> None:
-        """Draw more tokens, unless they were returned since that was begun."""
         try:
             if bucket.is_drawing:
                 await self.write(bucket)
@@ -75,9 +61,9 @@ class DrawEngine(Engine):
             bucket.is_drawing = False
 
     async def write(self, bucket: PrefetchedBucket) -> None:
-        """Write what there is to write of a bucket, and draw in advance if it does. Failures are left to callers."""
+        """Write what waits for a bucket, and draw in advance. Failures are left to callers."""
         with contextlib.suppress(ZAELimiterError, NeedsExactWrite, StalePath):
-            await self.take(bucket.chain, NOTHING, self._clock.now_ms(), self.begin())
+            await self.take(bucket.chain, NOTHING, self._clock.now_ms(), self._backend.deadline())
 
     async def settle(self, grant: Grant, delta: Mapping[str, int], deadline: Deadline) -> None:
         """Settle a grant: what was taken of held tokens with the next write to their bucket, the rest now."""
@@ -168,7 +154,7 @@ class DrawEngine(Engine):
     async def _follow(
         self, chain: ChargePath, pending: Charges, deadline: Deadline, *, charges: bool = False
     ) -> tuple[ChargePath, Charges]:
-        """Raise `StalePath`: the bucket is found by way of chains, which have to be resolved as wholes."""
+        """Raise `StalePath`: the path of the acquire has to be resolved as a whole."""
         raise StalePath
 
     async def refuse(
@@ -180,7 +166,6 @@ class DrawEngine(Engine):
         freshness: Freshness,
         deadline: Deadline,
     ) -> bool:
-        """Refuse every charge as of now, when more tokens may be granted than before."""
         return await super().refuse(chain, pending, lack, chain.instant(self._clock.now_ms()), freshness, deadline)
 
 
@@ -300,7 +285,7 @@ def _choose_advance(
         if not usual:
             continue
         gone = int(demand.others.get(name, 0.0) * age_ms / MILLI)  # what others have taken since the bucket was seen
-        level = limit.level(image[limit.at.tokens], now_ms) - gone - short.get(name, 0) - max(0, limit.floor)
+        level = limit.level(image, now_ms) - gone - short.get(name, 0) - max(0, limit.floor)
         # As acquires come by chance: a little more than usual, so that it lasts; of scarce tokens a little less, so
         # that none of them expire here while others want them.
         spread = (usual * demand.usual_cost(name)) ** 0.5

@@ -89,7 +89,7 @@ class PrefetchingEngine(Engine):
         holder: str | None = None,
         turn: Turn | None = None,
     ) -> Grant:
-        """Take ``cost`` as `Engine.take` does, from what is held as far as possible and ``options`` allow it."""
+        """Take ``cost`` as `Engine.take` does, from held tokens as far as ``options`` allow it."""
         if chain.multi_resource:
             return await super().take(chain, cost, now_ms, deadline, options, holder, turn)
         exact, counts = options is not None and (options.exact or options.atomic), True

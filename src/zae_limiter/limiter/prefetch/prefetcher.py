@@ -29,6 +29,8 @@ from .batches import Books
 from .bucket import PrefetchedBucket
 from .draws import DrawEngine
 
+_AT_ONCE = 16
+"""How many buckets are written in parallel."""
 _MOST_TRIES, _PAUSE_SECONDS = 200, 0.005
 """How many times a bucket that is being written elsewhere is tried, and the pause between tries, in seconds."""
 _SHORTEST_PAUSE_MS = 20
@@ -55,7 +57,7 @@ class Prefetcher(Books):
         protect(self._lock)
         self._due_ms = FOR_EVER
         self._caller: Caller | None = None
-        chains.new_chain = partial(PrefetchingChain, prefetcher=self)
+        chains.new_chain = partial(PrefetchingPath, prefetcher=self)
         backend.prefetching.add(self)
         after_fork(self._forget)
         _OPEN.add(self)
@@ -88,17 +90,22 @@ class Prefetcher(Books):
         return PrefetchStats(held // MILLI, self.granted, self.returned // MILLI, spared, self.lost)
 
     async def flush(self, draws: DrawEngine | None = None, due_ms: int | None = None) -> None:
-        """Return the tokens that are held and write what was gathered; with ``due_ms`` only what is due by then."""
+        """Return held tokens and write what was gathered; with ``due_ms`` only what is due by then."""
         draws, everything = draws or self.draws, due_ms is None
         found = self.active()
         if due_ms is not None:
             for bucket in found:
                 bucket.end_batches(due_ms)
             found = [bucket for bucket in found if bucket.due_ms() <= due_ms]
-        await draws.run_each([partial(self._write_down, bucket, draws, everything) for bucket in found])
+        at_once = 1 if draws.never_suspends else _AT_ONCE
+        for first in range(0, len(found), at_once):
+            works = [self._write_down(bucket, draws, everything) for bucket in found[first : first + at_once]]
+            for outcome in await draws.backend.runtime.run_together(works):
+                if outcome is not None:
+                    raise outcome
 
     async def _write_down(self, bucket: PrefetchedBucket, draws: DrawEngine, everything: bool) -> None:
-        """Write what was gathered of a bucket; ``everything`` that is held goes back before."""
+        """Write what was gathered of a bucket, and with ``everything`` return what is held of it."""
         bucket.is_drawing = bucket.is_drawing and not everything
         bucket.draws = False
         try:
@@ -108,12 +115,12 @@ class Prefetcher(Books):
                 await draws.write(bucket)
                 if bucket.is_idle or not (bucket.write or (everything and bucket.batches)):
                     break
-                await draws.pause(_PAUSE_SECONDS)  # another write is under way, or has been
+                await draws.backend.runtime.new_signal().wait(_PAUSE_SECONDS)  # another write is, or was, under way
         finally:
             bucket.draws = True
         for part in bucket.take_corrections():  # of a bucket that is gone, was split or reconfigured
             try:
-                await draws.settle_parts(bucket.chain, [part], draws.begin())
+                await draws.settle_parts(bucket.chain, [part], draws.backend.deadline())
             except ZAELimiterError:
                 self.count_lost(part.shard.level, part.delta)
 
@@ -151,7 +158,7 @@ class Prefetcher(Books):
         HOUSEKEEPER.schedule(self.keep_up, max(0, due_ms - self.now_ms()) / MILLI)
 
     def _forget(self) -> None:
-        """Start with nothing in a child process: what is held, and what is to be corrected, is the parent's."""
+        """Start with nothing in a child process: what is held and what is to be corrected is the parent's."""
         for bucket in tuple(self._active):
             bucket.forget()
         self._buckets.clear()
@@ -160,13 +167,13 @@ class Prefetcher(Books):
         self._due_ms, self._caller = FOR_EVER, None
 
     async def close(self) -> None:
-        """Return everything and write everything down; draw nothing any more."""
+        """Return and write everything, and draw nothing any more."""
         self.is_closed = True
         await self._backend.runtime.run_blocking(partial(HOUSEKEEPER.cancel, self.keep_up))
         await self.flush()
 
     def close_at_exit(self) -> None:
-        """Return everything and write everything down, because the program ends without `close`.
+        """Return and write everything, because the program ends without `close`.
 
         No thread can be started any more: the buckets are written one after the other, and none is begun after the time
         that one call may take. What is left over is lost, as in a crash.
@@ -195,8 +202,8 @@ def _close_all() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class PrefetchingChain(ChargePath):
-    """A chain whose readings include the tokens that this process holds."""
+class PrefetchingPath(ChargePath):
+    """A path whose readings include the tokens that this process holds."""
 
     prefetcher: Prefetcher = field(kw_only=True)
 
