@@ -27,7 +27,6 @@ class BoundedMap(Generic[K, V]):
         self._lock = threading.RLock()  # the garbage collector may close a lease at any moment, also under the lock
         self._entries: OrderedDict[K, V] = OrderedDict()
         self.get: Callable[[K], V | None] = self._entries.get
-        """Return the value of a key, or None where there is none."""
         protect(self._lock)
 
     def put(self, key: K, value: V) -> None:

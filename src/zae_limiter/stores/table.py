@@ -65,13 +65,11 @@ class Table:
         """What is not packed. A bucket that is here may be replaced here."""
         self.buckets = 0
         self.windows = 0
-        """How many usage records there are."""
         self._packed: dict[str, bytes] = {}
         self.packer = Packer()
         self.partitions = Groups()
         """The records of each partition key, but for buckets."""
         self._owners = Groups()
-        """The buckets of each entity."""
         self._indexes = {attribute: Groups() for attribute in KEPT_INDEXES}
         self._unpacked: deque[str] = deque()
 

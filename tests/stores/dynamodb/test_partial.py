@@ -14,7 +14,7 @@ from zae_limiter import RateLimiterUnavailable, ValidationError
 from zae_limiter.records.algebra import PRESENT, Committed, Conflict, Guard, Key, Page, Query, Write
 from zae_limiter.runtime.blocking import run
 from zae_limiter.stores.dynamodb.answers import Refused
-from zae_limiter.stores.dynamodb.client import Client
+from zae_limiter.stores.dynamodb.client import Client, Stats
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.testing import ManualClock
@@ -56,6 +56,9 @@ class Scripted:
 
     async def prepare(self) -> None:
         pass
+
+    close = prepare
+    stats = Stats()
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -46,9 +46,7 @@ class Form(enum.Enum):
     CREATE = enum.auto()
     """Put a new record where there is none, or only what is left of an expired one."""
     DELETE = enum.auto()
-    """Delete the record."""
     CHECK = enum.auto()
-    """Change nothing."""
 
 
 _CHANGING = frozenset((Form.CHANGE, Form.KEEP))

@@ -23,7 +23,6 @@ from .sockets import Sockets, seconds_left
 from .wire import MAX_BODY, Answer, Broken, Reader, connect_bytes
 
 _HTTP = b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-"""A request that every HTTP server answers."""
 _TLS_SHARE = 0.75
 """The part of the time that a TLS connection has; the rest is for asking a silent server whether it speaks TLS."""
 _PROBE_SECONDS = 1.0
@@ -56,7 +55,6 @@ class _Connection:
         self._tls: ssl.SSLObject | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.first = b""
-        """The first bytes that were received."""
         self.idle_since = 0.0
         self.fresh_seconds = 0.0
         self.close = weakref.finalize(self, sock.close)

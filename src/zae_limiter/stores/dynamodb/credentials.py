@@ -149,7 +149,6 @@ class CredentialSource:
         self._run: Future[Credentials] | None = None
         """The run that is under way; None after its end, so that it keeps nobody who has waited."""
         self.run_began = 0.0
-        """When the last run began."""
         self._lock = threading.Lock()
         protect(self._lock)
         after_fork(self._forget_run)

@@ -19,7 +19,6 @@ _KINDS: dict[str, Any] = {
     **dict.fromkeys(("L", "SS", "NS", "BS"), list),
     "M": dict,
 }
-"""The JSON type of each of DynamoDB's types."""
 
 _MAX_DIGITS = 130
 """DynamoDB's numbers have up to 126 digits before the point."""
@@ -51,7 +50,6 @@ _FIELDS: dict[str, Any] = {
 }
 """Fields of answers. Within them texts must be there; anything else may be absent or null."""
 _REQUIRED = {"Query": "Items", "Scan": "Items", "BatchGetItem": "Responses"}
-"""The field that every good answer has, by operation."""
 _TOO_MANY = "it has more records than were asked for"
 
 

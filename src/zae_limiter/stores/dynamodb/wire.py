@@ -64,7 +64,6 @@ class Reader:
         self._most = most
         self._buffer = bytearray() if _buffer is None else _buffer
         self._start = 0
-        """Everything before is done with."""
         self._limit = math.inf
         """Most bytes of an answer that does not say how long it is."""
         self._begun = self._ended = False

@@ -36,7 +36,6 @@ FULL_COMMITS = 16
 MOST_ROWS = 64
 """Maximum number of rows that a swap names; one that changes more sends all rows."""
 _SLOT = itemgetter(slice(len(UNTIL_PREFIX), None))
-"""Returns the slot of a row."""
 _ROW_BYTES = tuple([prefix.encode() for prefix in ROWS])
 
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
@@ -94,22 +93,21 @@ def can_change_index(write: Write) -> bool:
 
 
 class _Form(NamedTuple):
-    """The head of a record in which the whole numbers of ``attrs`` are left open, and where it is stored."""
+    """The head of a record in which the whole numbers of ``attrs`` are left open, and where it is stored.
+
+    ``naming`` makes the ``name`` of its Redis key, see `Layout`; that and ``kept``, which is ``start``, are packed.
+    ``numbers`` returns the numbers in the order of the text, of which ``start`` is the place of the first; ``tail`` is
+    the head from there on, with ``%d`` for each.
+    """
 
     key: Key
     naming: str
-    """What makes the name of a Redis key of it, see `Layout`."""
     name: bytes
-    """That name, packed."""
     attrs: frozenset[str]
     numbers: Callable[[Image], Any]
-    """Returns these numbers in the order of the text."""
     start: int
-    """Where the first of them stands."""
     kept: bytes
-    """The same, packed."""
     tail: bytes
-    """The head from there on, with ``%d`` for each number."""
 
 
 class StoredImage(dict[str, Any]):

@@ -64,7 +64,6 @@ class Layout:
 
 
 Read: TypeAlias = Callable[..., Awaitable[list[Image | None]]]
-"""`Store.read`."""
 
 BATCH = 200
 _EVERY_NEW = BATCH // 2

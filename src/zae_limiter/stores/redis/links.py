@@ -33,7 +33,6 @@ from .settings import Address
 from .wires import BlockingLink, BlockingPool, Wire
 
 MEMORY = ("INFO", "memory")
-"""Asks how the server uses its memory."""
 _HELLO = pack(("HELLO", 2))
 _PING = b"PING\r\n"
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")

@@ -51,7 +51,6 @@ class AsyncLink(asyncio.Protocol):
 
     def __init__(self, connection: Any, where: str) -> None:
         self.open = True
-        """Whether it takes new calls."""
         self.used_at = time.monotonic()
         self.on_change: Callable[[AsyncLink], object] = bool  # nobody until it is in a pool
         """Called when calls have ended, or the connection."""

@@ -18,7 +18,6 @@ _MAX_ELEMENTS = 1 << 20
 _MAX_DEPTH = 16
 """How deep arrays may be nested; those of Redis have five levels."""
 _SWAPPED = b"$1\r\n=\r\n"
-"""The answer to most calls."""
 _TURNED_AWAY = b"ERR max number of clients reached"
 """Not an answer to a command: a server with too many connections sends it and closes the new one."""
 
@@ -73,7 +72,6 @@ class Reader:
 
     def __init__(self) -> None:
         self.buffer = bytearray()
-        """The bytes of the element that is incomplete."""
         self.arrays: list[tuple[int, list[Any]]] = []
         """The arrays that are incomplete, the outermost first: how many elements each has, and those that are there."""
         self._bytes = 0

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     pass
 
 _TELL = "T"
-"""Asks the server for its time."""
 _PACKED_TELL = pack_arguments(_TELL)
 _TELL_SECONDS = 1.0
 """For so long after it was learned the server's time is not asked for again."""
