@@ -45,25 +45,22 @@ class ChargePaths:
         self._backend = backend
         self._cache = backend.cache
         self._last_seen = backend.last_seen
-        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.max_cached_keys)
+        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.options.max_cached_keys)
         self.get = self._known.get
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
+        self.is_resolving: Callable[[Name], bool] = self._flights.is_under_way
+        """Return whether others of this event loop, who came before, still wait for a chain."""
         self.system_policy: OnUnavailable | None = None
         self.new_chain: Callable[..., ChargePath] = ChargePath
         """Makes the chains of single resources."""
         self._limits = LimitsInForce(backend, ttl_multiplier)
-        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
+        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.options.max_cached_keys)
         """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
-
-    async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[ChargePath, Deadline]:
-        """Resolve the chain of an acquire. Return it with the deadline, which begins when the store is ready."""
-        deadline = await self.begin(name, deadline)
-        return await self.resolve(name, deadline), deadline
 
     def check_cost(
         self, chain: ChargePath, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None
@@ -179,10 +176,6 @@ class ChargePaths:
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
-
-    def is_resolving(self, name: Name) -> bool:
-        """Return whether others of this event loop, who came before, still wait for the chain."""
-        return self._flights.is_under_way(name)
 
     async def follow(self, chain: ChargePath, deadline: Deadline, *, charges: bool = False) -> ChargePath:
         """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
@@ -339,10 +332,6 @@ class ChargePaths:
         self._limits.forget()
         self._parents.clear()
         self.resolving.clear()
-
-    def __len__(self) -> int:
-        """Return how many chains are remembered."""
-        return len(self._known)
 
 
 class _Resolved(NamedTuple):

@@ -157,7 +157,7 @@ class InPlace:
         The clock may have stepped back since a bucket was last seen: then it is decided as of that instant.
         """
         plan, missing, now_ms = self._look(chain, asked_ms)
-        if plan is None or (missing and chain.is_unsure(now_ms)):
+        if plan is None or (missing and any(level.is_unsure(now_ms) for level in chain.levels)):
             return None
         for level, _ in missing:
             if not _fits_new(level, cost):
