@@ -30,13 +30,13 @@ class Sizes(NamedTuple):
     seconds: float = 3
 
 
-def cases(traffic: Traffic, primary_shards: int) -> dict[str, Traffic]:
+def cases(traffic: Traffic, processes_per_key: int) -> dict[str, Traffic]:
     """Return what is compared: keys that any process serves and keys of few processes, exact and with prefetch."""
-    few = "one process" if primary_shards == 1 else f"{primary_shards:,} processes"
-    routes = {"any process": traffic.processes, f"{few} per key": primary_shards}
+    few = "one process" if processes_per_key == 1 else f"{processes_per_key:,} processes"
+    routes = {"any process": traffic.processes, f"{few} per key": processes_per_key}
     modes = {"exact": 0.0, f"prefetch {traffic.prefetch:g} s": traffic.prefetch}
     return {
-        f"{route}, {mode}": traffic._replace(primary_shards=count, prefetch=prefetch)
+        f"{route}, {mode}": traffic._replace(processes_per_key=count, prefetch=prefetch)
         for route, count in routes.items()
         for mode, prefetch in modes.items()
     }
@@ -78,9 +78,9 @@ def routing_table(traffic: Traffic, prices: Prices) -> str:
     """Return dollars an hour by how many processes serve a key, and for how long tokens are kept."""
     heads = ["exact" if not prefetch else f"prefetch {prefetch:g} s" for prefetch in TIMES]
     rows = []
-    for primary_shards in (each for each in ROUTES if each <= traffic.processes):
-        tried = [traffic._replace(primary_shards=primary_shards, prefetch=prefetch) for prefetch in TIMES]
-        rows.append([f"{primary_shards:,}", *(number(bill(each, prices).on_demand_per_hour) for each in tried)])
+    for processes_per_key in (each for each in ROUTES if each <= traffic.processes):
+        tried = [traffic._replace(processes_per_key=processes_per_key, prefetch=prefetch) for prefetch in TIMES]
+        rows.append([f"{processes_per_key:,}", *(number(bill(each, prices).on_demand_per_hour) for each in tried)])
     return table(["processes per key", *heads], rows)
 
 
@@ -148,7 +148,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--decisions", type=float, default=usual.decisions, help="per second")
     parser.add_argument("--keys", type=int, default=usual.keys)
     parser.add_argument(
-        "--primary_shards", type=int, default=1, help="how many processes serve a key, where it is not all"
+        "--processes-per-key", type=int, default=1, help="how many processes serve a key, where it is not all"
     )
     parser.add_argument("--prefetch", type=float, default=0.5, help="seconds")
     for name in Prices._fields:
@@ -159,8 +159,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true", help="into docs/operate/scale.md")
     given = parser.parse_args(arguments)
-    if not 1 <= given.primary_shards <= given.processes:
-        parser.error("--primary_shards must be at least 1, and at most --processes")
+    if not 1 <= given.processes_per_key <= given.processes:
+        parser.error("--processes-per-key must be at least 1, and at most --processes")
     return given
 
 
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prices = Prices(*(getattr(given, f"price_{name}") for name in Prices._fields))
     sizes = Sizes(*(getattr(given, f"simulated_{name}") for name in Sizes._fields))
     traffic = Traffic(given.processes, given.decisions, given.keys, given.processes, given.prefetch)
-    compared = cases(traffic, given.primary_shards)
+    compared = cases(traffic, given.processes_per_key)
     checked = check(compared, sizes)
     if given.json:
         found: dict[str, Any] = {

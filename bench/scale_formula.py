@@ -42,7 +42,7 @@ class Traffic(NamedTuple):
     processes: int = 10_000
     decisions: float = 1_000_000
     keys: int = 100_000
-    primary_shards: int = 10_000
+    processes_per_key: int = 10_000
     """Number of processes that serve one key."""
     prefetch: float = 0
 
@@ -54,7 +54,7 @@ class Traffic(NamedTuple):
     @property
     def keys_each(self) -> int:
         """Number of keys that one process serves."""
-        return max(1, round(self.keys * self.primary_shards / self.processes))
+        return max(1, round(self.keys * self.processes_per_key / self.processes))
 
     @property
     def key_pace(self) -> float:
@@ -78,10 +78,10 @@ class Traffic(NamedTuple):
 
     def shrink(self, processes: int) -> Traffic:
         """Return fewer processes with the same traffic for each of them, and for each key in it."""
-        primary_shards = max(1, self.primary_shards * processes // self.processes)
-        keys = self.keys_each * processes // primary_shards
+        processes_per_key = max(1, self.processes_per_key * processes // self.processes)
+        keys = self.keys_each * processes // processes_per_key
         return self._replace(
-            processes=processes, decisions=self.pace * processes, keys=keys, primary_shards=primary_shards
+            processes=processes, decisions=self.pace * processes, keys=keys, processes_per_key=processes_per_key
         )
 
 

@@ -13,7 +13,7 @@ from bench.scale_simulation import simulate_limiter, simulate_model
 from bench import scale, scale_formula
 
 PREFETCH = Traffic(prefetch=0.5)
-CASES = cases(PREFETCH, primary_shards=1)
+CASES = cases(PREFETCH, processes_per_key=1)
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
@@ -45,7 +45,7 @@ def test_the_formula_agrees_with_both_for_other_demand(pace: float, prefetch: fl
 
 
 def test_as_much_is_asked_of_each_process_and_key_when_there_are_fewer() -> None:
-    for traffic in (*CASES.values(), PREFETCH._replace(primary_shards=10)):
+    for traffic in (*CASES.values(), PREFETCH._replace(processes_per_key=10)):
         few = traffic.shrink(50)
         assert (few.pace, few.keys_each, few.key_pace) == (traffic.pace, traffic.keys_each, traffic.key_pace)
         assert expect(few) == expect(traffic)
@@ -53,8 +53,8 @@ def test_as_much_is_asked_of_each_process_and_key_when_there_are_fewer() -> None
 
 def test_a_key_that_is_not_busy_is_written_for_every_decision() -> None:
     assert expect(PREFETCH).keys == pytest.approx(1, abs=0.001)
-    assert expect(PREFETCH._replace(primary_shards=3)).keys == pytest.approx(1, abs=0.02)
-    assert expect(PREFETCH._replace(primary_shards=2)).keys < 0.6
+    assert expect(PREFETCH._replace(processes_per_key=3)).keys == pytest.approx(1, abs=0.02)
+    assert expect(PREFETCH._replace(processes_per_key=2)).keys < 0.6
 
 
 def test_exact_the_organisation_needs_more_records_than_there_can_be() -> None:
@@ -105,7 +105,7 @@ def test_a_page_that_has_lost_a_mark_is_an_error() -> None:
 
 
 def test_it_prints_tables_or_json_for_other_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = "--processes 20 --decisions 200 --keys 40 --primary_shards 2 --prefetch 2"
+    sizes = "--processes 20 --decisions 200 --keys 40 --processes-per-key 2 --prefetch 2"
     simulated = "--simulated-model 2 --simulated-real 2 --simulated-seconds 1"
     scale.main([*sizes.split(), *simulated.split(), "--json"])
     found = json.loads(capsys.readouterr().out)
@@ -116,7 +116,7 @@ def test_it_prints_tables_or_json_for_other_sizes(capsys: pytest.CaptureFixture[
     scale.main([*sizes.split(), *simulated.split()])
     assert "| writes/s to keys |" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        scale.main(["--primary_shards", "20000"])
+        scale.main(["--processes-per-key", "20000"])
 
 
 def test_the_examples_in_docstrings() -> None:

@@ -32,17 +32,17 @@ _DEBT = "bright_red"
 
 def fit_table(grid: Grid, width: int) -> Table:
     """Return a table of everything in ``grid``, at most ``width`` columns wide if possible."""
+    natural = natural_widths(grid)
     for gap in GAPS:
-        table = draw_table(grid, gap)
-        if measure(table).maximum <= width:
-            return table
+        if sum(natural) + gap * (len(natural) - 1) <= width:
+            return draw_table(grid, gap)
     if not grid.headers:
         return draw_table(grid)
     if grid.narrow is not None:
         return _spare_columns(grid, grid.narrow, width)
     elastic = [not _begin_with_digits(column) for column in zip(*grid.rows, strict=True)]
     for gap, least in _LEAST_TEXT.items():
-        room = share_width(natural_widths(grid), elastic, width - gap * (len(elastic) - 1), least)
+        room = share_width(natural, elastic, width - gap * (len(elastic) - 1), least)
         if room is not None:
             return draw_table(grid, gap, room)
     return stack_rows(grid)

@@ -87,7 +87,7 @@ class PlannedBucket:
             back = delta.get(name, 0)
             if back < 0:
                 limit = self.frame.by_name[name]
-                overdrawn = min(cost.get(name, 0), -limit.level(charged[limit.at.tokens], charged_ms))
+                overdrawn = min(cost.get(name, 0), -limit.level(charged, charged_ms))
                 if overdrawn > 0:
                     image[ov] += max(back, -overdrawn)
 
@@ -100,7 +100,7 @@ class PlannedBucket:
             if now_ms > image[NEWEST]:
                 image[NEWEST] = now_ms
             tokens = image[limit.at.tokens]
-            if tokens < 0 and self.level.lifetime_ms and limit.level(tokens, now_ms) < 0:
+            if tokens < 0 and self.level.lifetime_ms and limit.level(image, now_ms) < 0:
                 rule = self.level.token_limits[name].rule
                 full_ms = rule.fits_at(tokens, limit.anchor_ms, rule.capacity)
                 image[TTL] = max(image.get(TTL, 0), expiry_seconds(full_ms))

@@ -157,7 +157,7 @@ class InPlace:
         The clock may have stepped back since a bucket was last seen: then it is decided as of that instant.
         """
         plan, missing, now_ms = self._look(chain, asked_ms)
-        if plan is None or (missing and chain.is_unsure(now_ms)):
+        if plan is None or (missing and any(level.is_unsure(now_ms) for level in chain.levels)):
             return None
         for level, _ in missing:
             if not _fits_new(level, cost):
@@ -252,14 +252,14 @@ class InPlace:
         """
         if not plan.since_ms <= now_ms <= plan.until_ms:
             return False
-        images, charged_ms = self._images, granted[3]
+        images, charged, charged_ms = self._images, granted[2], granted[3]
         before: list[Image] = []
         after: list[Image] = []
         owes = returns = False
         for amount in delta.values():
             owes, returns = owes or amount > 0, returns or amount < 0
-        for bucket, charged in zip(plan.buckets, granted[2], strict=True):
-            seen, left = bucket.seen, charged or {}
+        for bucket in plan.buckets:
+            seen, left = bucket.seen, charged[len(before)] or {}
             image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
             if seen.epoch is not bucket.epoch or images.get(bucket.pk) is not image or seen.seen_ms > now_ms:
                 return False
