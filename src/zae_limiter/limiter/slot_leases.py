@@ -280,8 +280,9 @@ class SlotLeases:
         """Renew the slots of a record, except those that are taken meanwhile, and notify the leases of lost ones."""
         begun, begun_ms = tuple(record.slots), self._backend.clock.now_ms()
         image = record.shard.seen.image
-        if image is None or not all(slot.is_ours(image) for slot in begun):
-            image = await self._look(record, store, deadline)  # what was last seen may be older than the slots
+        if image is None or not all(slot.is_ours(image) for slot in begun):  # what was seen may be older than the slots
+            (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
+            record.shard.show(image, self._backend.clock.now_ms())
         for _ in tries(record.shard.level.key.pk):
             if image is not None and image.get(SHARDS, 1) > record.shard.level.shard_count:
                 self._follow_split(record, image)
@@ -304,11 +305,6 @@ class SlotLeases:
                 image = outcome.images.get(change.write.key)
             is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
             record.shard.show(image, now_ms, change.write if is_ours_alone else None)
-
-    async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
-        (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
-        record.shard.show(image, self._backend.clock.now_ms())
-        return image
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
         (level, seen), change = record.shard, Change()
