@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from zae_limiter import BucketState, Limit
+from zae_limiter import BucketState, Limit, LimitStatus
 from zae_limiter.bucket import (
     RefillResult,
     build_limit_status,
@@ -208,4 +208,4 @@ def test_status_agrees_with_the_decision(rule: Rule, tokens: int, last: int, req
     else:
         assert found.retry_after_seconds == 0.0
     seen = Reading("key", "gpt-4", (limit,), {limit.name: (Tokens(rule, tokens, last),)})
-    assert found == seen.status(limit, requested * 1000, now)
+    assert found == LimitStatus(*seen.describe(limit, requested * 1000, now))

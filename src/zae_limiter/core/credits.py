@@ -11,7 +11,7 @@ Where the allowance alone has ``c + floor`` this is not asked: the draw is that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from .change import Change, Drawn
 from .production import FAR, Amounts
@@ -23,24 +23,18 @@ SpentLots: TypeAlias = tuple[tuple[str, str, int], ...]
 """What was taken from lots, in the order of taking: the limit, the attribute of the lot, the millitokens."""
 
 
-class Division(NamedTuple):
-    """A cost divided between allowance and lots, in millitokens, and what has to be there for it.
+Division: TypeAlias = tuple[int, int, dict[str, int], dict[str, int]]
+"""What is taken from the allowance, and what that must hold; what is taken from each lot, and what that must hold.
 
-    ``covered`` is what the allowance must hold, ``needed`` what each lot must hold: together the cost and what it has
-    to leave. Of a soft limit that has less, ``allowance`` is more than ``covered``.
-    """
-
-    allowance: int
-    covered: int
-    taken: dict[str, int]
-    needed: dict[str, int]
+Together the cost, and what it has to leave. Of a soft limit that has less, the first is more than the second.
+"""
 
 
 def divide(cost: int, floor: int, level: int, lots: HeldLots) -> Division | None:
     """Divide a cost that the allowance alone, which holds ``level``, does not have; None if it does not fit.
 
     >>> divide(50, 0, 20, [("a", 10), ("b", 100)])
-    Division(allowance=20, covered=20, taken={'a': 10, 'b': 20}, needed={'a': 10, 'b': 20})
+    (20, 20, {'a': 10, 'b': 20}, {'a': 10, 'b': 20})
     >>> divide(50, 0, -20, [("a", 60)]) is None
     True
     """
@@ -49,17 +43,17 @@ def divide(cost: int, floor: int, level: int, lots: HeldLots) -> Division | None
     allowance, covered = max(0, min(cost, level)), min(level, cost + floor)
     taken, _ = _take(lots, cost - allowance)
     needed, missing = _take(lots, cost + floor - covered)
-    return None if missing else Division(allowance, covered, taken, needed)
+    return None if missing else (allowance, covered, taken, needed)
 
 
 def _overspend(cost: int, level: int, lots: HeldLots) -> Division:
     """Divide a cost that a soft limit does not have: all credit that no debt uses up, and the rest as debt.
 
     >>> _overspend(10, -15, [("a", 20)])
-    Division(allowance=5, covered=-15, taken={'a': 5}, needed={'a': 20})
+    (5, -15, {'a': 5}, {'a': 20})
     """
     free = max(0, min(level, 0) + sum(held for _, held in lots))
-    return Division(cost - free, level, _take(lots, free)[0], dict(lots))
+    return cost - free, level, _take(lots, free)[0], dict(lots)
 
 
 def _take(lots: HeldLots, amount: int) -> tuple[dict[str, int], int]:

@@ -55,15 +55,11 @@ class Reading(NamedTuple):
             return FOR_EVER
         return from_ms - now_ms + wait_ms(balances, cost_milli + floor, from_ms)
 
-    def status(self, limit: Limit, cost_milli: int | None, now_ms: int) -> LimitStatus:
-        """Return the status of one limit at ``now_ms`` for a request of ``cost_milli``.
+    def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
+        """Return the fields of the status of one limit at ``now_ms`` for a request of ``cost_milli``.
 
         A cost of 0 exceeds a limit that is in debt; None, a limit that the request does not name, exceeds nothing.
         """
-        return LimitStatus(*self.describe(limit, cost_milli, now_ms))
-
-    def describe(self, limit: Limit, cost_milli: int | None, now_ms: int) -> StatusFields:
-        """Return the fields of `status`."""
         balances, floor, need = self.balances[limit.name], self.floor.get(limit.name, 0), cost_milli or 0
         held, credit = balance(balances, now_ms), sum(shard.credit(now_ms) for shard in balances)
         exceeded = cost_milli is not None and held < need + floor

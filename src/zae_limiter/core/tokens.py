@@ -34,24 +34,19 @@ NEVER_USED = 2**60
 
 
 class TokenFields(NamedTuple):
-    """The attributes of one rate or quota in a record."""
+    """The attributes of one rate or quota in a record: `records.bucket` says what they hold."""
 
     tokens: str
     consumed: str
     overdrawn: str
-    """How much was taken beyond a soft limit; missing: nothing."""
     returned: str
-    """How many unused advances were ever returned (`core.advance`); missing: none."""
     announced: str
-    """The last threshold of a quota that was crossed (`core.alerts`)."""
     capacity: str
     amount: str
     period: str
     calendar: str
     window: str
-    """When the window of a quota has begun with its first use."""
     parked: str
-    """The tokens of a limit that counts slots now (`records.parked`)."""
 
 
 class TokenLimit(NamedTuple):
@@ -120,9 +115,10 @@ class TokenFrame(NamedTuple):
             return ((now_ms - anchor_ms) * amount + rest) // period
         return rule.produced_between(anchor_ms, now_ms)
 
-    def level(self, tokens: int, now_ms: int) -> int:
-        """Return the balance at ``now_ms`` of ``tokens`` relative to the anchor."""
-        return min(self.rule.capacity, tokens + self.since(now_ms))
+    def level(self, image: Mapping[str, Any], now_ms: int) -> int:
+        """Return the balance at ``now_ms`` in a record whose anchor it has."""
+        held: int = image[self.at.tokens] + self.since(now_ms)
+        return min(self.rule.capacity, held)
 
     def reaches(self, milli: int) -> int:
         """Return the last instant by which a rate has produced no more than ``milli`` since the anchor."""

@@ -183,7 +183,7 @@ def read_left(granted: GrantFields) -> list[tuple[BucketLimits, Limit, int]]:
                 held = balance(balances[limit.name], now_ms)
             else:
                 anchored = limits[limit.name]
-                held = anchored.level(image[anchored.at.tokens], now_ms)
+                held = anchored.level(image, now_ms)
             if limit.calendar is not None:
                 limit = limit.begin_window((image or seen.image or {}).get(level.token_limits[limit.name].at.window))
             found.append((level, limit, (held + later.get(limit.name, 0) if later else held) // MILLI))

@@ -10,11 +10,11 @@
     b_{limit}_ws          when the window of a quota has begun with its first use, ms; changes only with the anchor
     b_{limit}_pt          the tokens of a limit that counts slots now (`records.parked`)
     b_{limit}_al          the last threshold of a quota that was crossed (`core.alerts`); only where it has thresholds
-    at                    the newest instant, ms, as of which it was charged
+    at                    the newest instant, ms, as of which it was charged; of two writes at once the later one counts
     mk                    when it was made, microseconds; below a millisecond a number to tell two buckets apart
     cv                    the highest config version it was charged under; raising it moves the anchor
     shard_count           the record has the share of one shard of so many
-    lots, lot_{limit}_{expiry}   credits (`records.lots`)
+    lots, lot_{limit}_{expiry}   how many lots of credit it has, and what each holds (`records.lots`)
     sl, s_{limit}_{number}, ...  concurrency limits and their slots (`records.slots`)
     w_{line}              marks of those who wait (`records.waiters`)
     he, ev, bk, b_{limit}_uc|ob   the usage that is not in the usage records yet (`records.ledger`)

@@ -18,24 +18,11 @@ from ..core.tokens import SOFT, TokenFields, TokenLimit
 from . import keys
 from .algebra import Image, Key
 
-ANCHOR = "rf"
-CONFIG_VERSION = "cv"
-SHARDS = "shard_count"
-HOUR_END = "he"
-CHANGES = "ev"
-BOOKINGS = "bk"
+ANCHOR, NEWEST, MADE, CONFIG_VERSION, SHARDS, CREDITS = "rf", "at", "mk", "cv", "shard_count", "lots"
+HOUR_END, CHANGES, BOOKINGS = "he", "ev", "bk"
+LIMIT_PREFIX, LOT_PREFIX = "b_", "lot_"
+"""Attributes of a bucket, or what they begin with: `records.bucket` says what they hold."""
 HOUR_MS = 3_600_000
-NEWEST = "at"
-"""The newest instant, ms, as of which a bucket was charged: time before it is not counted anew at other rates.
-Where two clients write at once the later write counts, so it may be older by the time that a write is under way."""
-MADE = "mk"
-"""When a bucket was made, in microseconds; the part below a millisecond only tells buckets of one millisecond apart."""
-CREDITS = "lots"
-"""How many lots of credit a bucket has (`records.lots`); missing: none."""
-LIMIT_PREFIX = "b_"
-"""The attributes of a limit's fields begin with it."""
-LOT_PREFIX = "lot_"
-"""The attributes that hold lots begin with it."""
 MIGRATED_FROM = "migrated_from"
 """The layout that an upgrade brought a bucket from: what it had consumed by then was counted there."""
 

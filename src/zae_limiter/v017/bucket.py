@@ -123,7 +123,8 @@ def build_limit_status(
     """Return the status of ``limit`` for a request, given the stored bucket."""
     tokens, instant = _refill(state, now_ms)
     balances = {limit.name: (Tokens(Rule.of(limit), tokens, instant),)}
-    return Reading(entity_id, resource, (limit,), balances).status(limit, requested * MILLI, now_ms)
+    fields = Reading(entity_id, resource, (limit,), balances).describe(limit, requested * MILLI, now_ms)
+    return LimitStatus(*fields)
 
 
 def would_refill_satisfy(

@@ -141,9 +141,7 @@ def settle_in_place(
     planned = owned(spot, image, now_ms)
     if planned is None or not (planned.is_plain or planned.returns_count(charged, charged_ms, delta)):
         return None
-    if any(
-        limit.soft and limit.level(charged[limit.at.tokens], charged_ms) < 0 for limit in planned.frame.by_name.values()
-    ):
+    if any(limit.soft and limit.level(charged, charged_ms) < 0 for limit in planned.frame.by_name.values()):
         return None  # what was overdrawn comes back by what the charge cost, which is not given here
     after = draw_all(planned.settles, image, delta, now_ms)
     if after is not None and after is not image:

@@ -89,7 +89,7 @@ def find_batch(part: ShardCharge, image: Image, as_of_ms: int, now_ms: int, keep
         return None
     advances, sound = {}, set()
     for name, limit in frame.by_name.items():
-        left, size = limit.level(image[limit.at.tokens], now_ms), part.cost.get(name, 0)
+        left, size = limit.level(image, now_ms), part.cost.get(name, 0)
         if size:
             advances[name] = Advance(limit, as_of_ms if left >= 0 else now_ms, left + size, size)
         if left >= limit.floor:

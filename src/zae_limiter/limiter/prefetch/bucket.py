@@ -257,7 +257,7 @@ class PrefetchedBucket(CorrectedBucket):
             return None
         for name in cost.keys() & self.names:
             limit, settled = limits.by_name[name], self.see(image, now_ms)
-            if limit.level(settled[limit.at.tokens], now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
+            if limit.level(settled, now_ms) < limit.floor and not self.count_ready(now_ms).get(name):
                 return None
         batch = self._looked
         if batch is None or batch.image is not image or batch.level is not level:

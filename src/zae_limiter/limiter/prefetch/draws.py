@@ -285,7 +285,7 @@ def _choose_advance(
         if not usual:
             continue
         gone = int(demand.others.get(name, 0.0) * age_ms / MILLI)  # what others have taken since the bucket was seen
-        level = limit.level(image[limit.at.tokens], now_ms) - gone - short.get(name, 0) - max(0, limit.floor)
+        level = limit.level(image, now_ms) - gone - short.get(name, 0) - max(0, limit.floor)
         # As acquires come by chance: a little more than usual, so that it lasts; of scarce tokens a little less, so
         # that none of them expire here while others want them.
         spread = (usual * demand.usual_cost(name)) ** 0.5
