@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.names import MAX_DEPTH
-from ..core.production import FOR_EVER
+from ..core.production import FOR_EVER, MILLI
 from ..core.values import OnUnavailable
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, log_event
@@ -28,7 +28,7 @@ from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
 from .deciding import CommitPlan
 from .limits_in_force import LimitsInForce, check_priority
-from .options import Override, check_request
+from .options import Override, check_known, qualify
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -65,11 +65,16 @@ class ChargePaths:
     def check_cost(
         self, chain: ChargePath, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None
     ) -> None:
-        """Raise `ValidationError` if a cost, or what an error keeps of it, names a limit that the chain does not have.
+        """Raise `ValidationError` if a cost names an unknown limit, or slots are to stay taken if a block raises.
 
         Log the levels whose limits it does not name: they limit nothing. Once for each level.
         """
-        check_request(cost, kept, chain.names, chain.slot_names)
+        check_known("consume", cost, chain.names)
+        for resource, amounts in (kept or {}).items():
+            for name, amount in amounts.items():
+                if name in chain.slot_names or qualify(name, resource) in chain.slot_names:
+                    reason = "is a concurrency limit: its slots are always freed"
+                    raise ValidationError(f"on_error[{name!r}]", amount // MILLI, reason)
         chain.checked.add(tuple(cost))
         if len(chain.primary_shards) == 1:  # whose limits the cost names, or it names an unknown one
             return
