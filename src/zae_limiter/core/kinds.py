@@ -91,8 +91,9 @@ class Quota(Kind):
 
     called = "quota"
     form = (
-        "a quota NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00"
-        ", 'tpd:1000/cron(0 9 * * 1-5)@UTC', chat:1000/5h@first-use (from the first use on)"
+        "a quota NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, "
+        "usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC', "
+        "chat:1000/5h@first-use (from the first use on)"
     )
     options = ("at", "on")
     comeback = ", when a new window of {} has begun"
@@ -134,9 +135,7 @@ class Concurrency(Kind):
     """So many slots at once."""
 
     called = "limit of slots"
-    form = (
-        "so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. parallel:10/concurrent,ttl=2min"
-    )
+    form = "so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. parallel:10/concurrent,ttl=2min"
     options = ("ttl", "max_hold")
     comeback = " at the latest, when slots of {} have come back"
 
