@@ -58,13 +58,12 @@ def network(address: Address, ipv6_prefix: int = 64) -> str:
     return str(IPv6Network((int(client), bits), strict=False))
 
 
-def prefix_length(value: object, field: str = "ipv6_prefix") -> int:
+def prefix_length(value: object) -> int:
     """Return how many bits of an IPv6 address identify a client. Raise `ValidationError` unless 1 to 128."""
     bits = as_int(value)
     if bits is None or not 1 <= bits <= 128:
-        raise ValidationError(
-            field, value, "must be a whole number of bits from 1 to 128; providers hand out /64 or more"
-        )
+        reason = "must be a whole number of bits from 1 to 128; providers hand out /64 or more"
+        raise ValidationError("ipv6_prefix", value, reason)
     return bits
 
 

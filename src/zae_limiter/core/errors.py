@@ -121,29 +121,17 @@ class InfrastructureError(_AboutSomething):
 
 
 class RateLimiterUnavailable(InfrastructureError):
-    """The store failed or did not answer in time, so no decision could be made.
+    """The store failed or did not answer in time, so no decision could be made."""
 
-    Args:
-        message: The text of the error.
-        cause: The underlying error.
-        entity_id: The entity of the acquire.
-        resource: The resource of the acquire.
-        stack_name: The DynamoDB stack.
-    """
+    cause: BaseException | None = None
+    """The underlying error."""
+    entity_id: str | None = None
+    """The entity of the acquire."""
+    resource: str | None = None
+    """The resource of the acquire."""
 
-    def __init__(
-        self,
-        message: str,
-        cause: BaseException | None = None,
-        *,
-        entity_id: str | None = None,
-        resource: str | None = None,
-        stack_name: str | None = None,
-    ) -> None:
-        super().__init__(message, stack_name=stack_name)
-        self.cause = cause
-        self.entity_id = entity_id
-        self.resource = resource
+    def __init__(self, message: str, cause: BaseException | None = None, **fields: Any) -> None:
+        super().__init__(message, cause=cause, **fields)
 
 
 class AccessDeniedError(RateLimiterUnavailable):

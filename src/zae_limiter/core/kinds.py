@@ -40,8 +40,8 @@ LENGTHS = {86_400_000: "d", 3_600_000: "h", 60_000: "min", 1_000: "s", 1: "ms"}
 """The units of the lengths of windows, by their size in ms, the largest first."""
 
 
-class Rate:
-    """A rate. Other kinds override what they write in another way."""
+class Kind:
+    """A kind of limit: a rate, and what others do like one. They override the rest."""
 
     called = "rate"
     form = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
@@ -75,7 +75,7 @@ class Rate:
         return f"burst {limit.capacity:,}"
 
     def describe(self, limit: Limit) -> str:
-        """Return the same as errors show it."""
+        """Return what a limit allows, as errors show it."""
         return f"{limit.refill_amount}/{limit.refill_period_seconds} s"
 
     def write(self, limit: Limit) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Rate:
         return {"rate": limit.refill_amount, "per": per, **burst}
 
 
-class Quota(Rate):
+class Quota(Kind):
     """An allowance per window."""
 
     called = "quota"
@@ -130,7 +130,7 @@ class Quota(Rate):
         return {"quota": limit.refill_amount, **window, **named, **given, **rollover}
 
 
-class Concurrency(Rate):
+class Concurrency(Kind):
     """So many slots at once."""
 
     called = "limit of slots"
@@ -159,12 +159,12 @@ class Concurrency(Rate):
         return {"concurrent": limit.capacity, "ttl": limit.ttl, **held}
 
 
-KINDS: dict[str, Rate] = {"rate": Rate(), "quota": Quota(), "concurrency": Concurrency()}
+KINDS: dict[str, Kind] = {"rate": Kind(), "quota": Quota(), "concurrency": Concurrency()}
 """The kinds by their names; of those that read a text the last one counts."""
 _FORMS = "; or ".join(kind.form for kind in KINDS.values())
 
 
-def kind_of(limit: Limit) -> Rate:
+def kind_of(limit: Limit) -> Kind:
     """Return the kind of a limit."""
     return KINDS[limit.kind]
 
@@ -188,7 +188,7 @@ def parse_limit(text: str) -> Limit:
         raise ValueError(f"{text!r}: {error}; write {_FORMS}") from None
 
 
-def _read_options(kind: Rate, options: Iterable[str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _read_options(kind: Kind, options: Iterable[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the options that only a kind has, and those of any limit as its fields.
 
     Raise `ValueError` for one that has no meaning, or is given twice.

@@ -396,21 +396,21 @@ class Limit:
         return cls.quota(state.limit_name, amount, every=state.calendar, rollover=capacity - amount)
 
 
-def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
+def check_limits(limits: object) -> tuple[Limit, ...]:
     """Return the limits sorted by name. Raise `ValidationError` unless there is one at least and no name twice."""
     if isinstance(limits, Limit):
-        raise ValidationError(field, limits, "must be a list of limits; put brackets around it")
+        raise ValidationError("limits", limits, "must be a list of limits; put brackets around it")
     try:
         given: tuple[object, ...] = tuple(limits)  # type: ignore[arg-type]  # what the except is for
     except TypeError:
-        raise ValidationError(field, limits, "must be a list of Limit values") from None
+        raise ValidationError("limits", limits, "must be a list of Limit values") from None
     if not given:
-        raise ValidationError(field, limits, "must hold at least one limit; delete stored limits instead")
+        raise ValidationError("limits", limits, "must hold at least one limit; delete stored limits instead")
     by_name: dict[str, Limit] = {}
     for limit in given:
         if not isinstance(limit, Limit):
-            raise ValidationError(field, limit, "must be a Limit, e.g. Limit.per_minute('rpm', 100)")
+            raise ValidationError("limits", limit, "must be a Limit, e.g. Limit.per_minute('rpm', 100)")
         if limit.name in by_name:
-            raise ValidationError(field, limit.name, "names a limit twice")
+            raise ValidationError("limits", limit.name, "names a limit twice")
         by_name[limit.name] = limit.with_schedule(limit.schedule) if limit.schedule else limit
     return tuple(by_name[name] for name in sorted(by_name))

@@ -76,7 +76,7 @@ def entity_id(value: object, field: str = "entity_id") -> str:
     return value
 
 
-def audit_subject(value: object, field: str = "entity_id") -> str:
+def audit_subject(value: object) -> str:
     """Check the subject of audit events: an entity id, ``$SYSTEM``, ``$RESOURCE:{name}`` or ``$NAMESPACE:{name}``."""
     if value == "$SYSTEM":
         return "$SYSTEM"
@@ -85,11 +85,10 @@ def audit_subject(value: object, field: str = "entity_id") -> str:
             try:
                 check(value.removeprefix(prefix))
             except InvalidNameError as error:
-                raise InvalidIdentifierError(
-                    field, f"{prefix}{error.value}", f"names nothing: {error.reason}"
-                ) from None
+                reason = f"names nothing: {error.reason}"
+                raise InvalidIdentifierError("entity_id", f"{prefix}{error.value}", reason) from None
             return value
-    return entity_id(value, field)
+    return entity_id(value)
 
 
 def text(value: object, field: str) -> str:
@@ -128,9 +127,9 @@ def resource(value: object, field: str = "resource") -> str:
     return _name(value, field, _RESOURCE, "'_', '-', '.', '/' and ':'")
 
 
-def config_resource(value: object, field: str = "resource") -> str:
+def config_resource(value: object) -> str:
     """Check a resource name in entity limits, where ``_default_`` stands for every resource."""
-    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else resource(value, field)
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else resource(value)
 
 
 def limit_name(value: object, field: str = "name") -> str:

@@ -141,16 +141,13 @@ class RateLimitExceeded(RateLimitError):
         more = len(self.violations) - 1
         others = f" (and {more} more)" if more else ""
         kept = f", {primary.floor} kept for others" if primary.floor else ""
+        named, has, unit = "Rate", primary.available, ""
         if primary.in_flight is not None:
-            latest = f"{wait} at the latest" if wait else ""
-            return (
-                f"Concurrency limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
-                f"has {primary.in_flight} of {primary.limit.capacity} in flight, {primary.requested} requested"
-                f"{kept}{others}{latest}."
-            )
+            named, has, unit = "Concurrency", primary.in_flight, " in flight"
+            wait += " at the latest" if wait else ""
         return (
-            f"Rate limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
-            f"has {primary.available} of {primary.limit.capacity}, {primary.requested} requested{kept}{others}{wait}."
+            f"{named} limit exceeded for {primary.entity_id!r} on {primary.resource!r}: {primary.limit_name} "
+            f"has {has} of {primary.limit.capacity}{unit}, {primary.requested} requested{kept}{others}{wait}."
         )
 
 

@@ -189,10 +189,6 @@ class ChargePath:
             self.coalescers.pop(ended, None)
         return self.coalescers.setdefault(scope, WriteCoalescer())
 
-    def is_unsure(self, now_ms: int) -> bool:
-        """Return whether a bucket has to be made under config that was read some time ago."""
-        return any(level.is_unsure(now_ms) for level in self.levels)
-
     def with_levels(self, levels: tuple[BucketShards, ...]) -> ChargePath:
         """Return the same chain over other shards."""
         return replace(self, levels=levels, parts={})

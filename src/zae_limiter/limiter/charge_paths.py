@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..core import names
 from ..core.errors import RateLimiterUnavailable, ValidationError
 from ..core.names import MAX_DEPTH
-from ..core.production import FOR_EVER
+from ..core.production import FOR_EVER, MILLI
 from ..core.values import OnUnavailable
 from ..forks import after_fork
 from ..logs import NOT_CHARGED, log_event
@@ -28,7 +28,7 @@ from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
 from .deciding import CommitPlan
 from .limits_in_force import LimitsInForce, check_priority
-from .options import Override, check_request
+from .options import Override, check_known, qualify
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]
@@ -45,34 +45,36 @@ class ChargePaths:
         self._backend = backend
         self._cache = backend.cache
         self._last_seen = backend.last_seen
-        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.max_cached_keys)
+        self._known: BoundedMap[Name, ChargePath] = BoundedMap(backend.options.max_cached_keys)
         self.get = self._known.get
         self._flights = SingleFlight(backend.runtime)
         self.resolving = self._flights.under_way
         """Who resolves which chain or waits for it, by event loop; empty nearly always."""
+        self.is_resolving: Callable[[Name], bool] = self._flights.is_under_way
+        """Return whether others of this event loop, who came before, still wait for a chain."""
         self.system_policy: OnUnavailable | None = None
         self.new_chain: Callable[..., ChargePath] = ChargePath
         """Makes the chains of single resources."""
         self._limits = LimitsInForce(backend, ttl_multiplier)
-        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.max_cached_keys)
+        self._parents: BoundedMap[tuple[str, str], _Resolved] = BoundedMap(backend.options.max_cached_keys)
         """Levels that were resolved for those below them: new keys under a project resolve themselves alone."""
         self._warned: BoundedMap[tuple[str, str, str], bool] = BoundedMap(_MOST_WARNED)
         """Whose limits are in no cost of whom, by resource: each was logged."""
         after_fork(self.forget)  # in a child process nobody waits for limits
 
-    async def resolve_for(self, name: Name, deadline: Deadline) -> tuple[ChargePath, Deadline]:
-        """Resolve the chain of an acquire. Return it with the deadline, which begins when the store is ready."""
-        deadline = await self.begin(name, deadline)
-        return await self.resolve(name, deadline), deadline
-
     def check_cost(
         self, chain: ChargePath, cost: Mapping[str, int], kept: Mapping[str, Mapping[str, int]] | None
     ) -> None:
-        """Raise `ValidationError` if a cost, or what an error keeps of it, names a limit that the chain does not have.
+        """Raise `ValidationError` if a cost names an unknown limit, or slots are to stay taken if a block raises.
 
         Log the levels whose limits it does not name: they limit nothing. Once for each level.
         """
-        check_request(cost, kept, chain.names, chain.slot_names)
+        check_known("consume", cost, chain.names)
+        for resource, amounts in (kept or {}).items():
+            for name, amount in amounts.items():
+                if name in chain.slot_names or qualify(name, resource) in chain.slot_names:
+                    reason = "is a concurrency limit: its slots are always freed"
+                    raise ValidationError(f"on_error[{name!r}]", amount // MILLI, reason)
         chain.checked.add(tuple(cost))
         if len(chain.primary_shards) == 1:  # whose limits the cost names, or it names an unknown one
             return
@@ -174,10 +176,6 @@ class ChargePaths:
             for each in resource if isinstance(resource, tuple) else (resource,):
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
-
-    def is_resolving(self, name: Name) -> bool:
-        """Return whether others of this event loop, who came before, still wait for the chain."""
-        return self._flights.is_under_way(name)
 
     async def follow(self, chain: ChargePath, deadline: Deadline, *, charges: bool = False) -> ChargePath:
         """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
@@ -334,10 +332,6 @@ class ChargePaths:
         self._limits.forget()
         self._parents.clear()
         self.resolving.clear()
-
-    def __len__(self) -> int:
-        """Return how many chains are remembered."""
-        return len(self._known)
 
 
 class _Resolved(NamedTuple):

@@ -92,7 +92,8 @@ class Charger:
             return None
         try:
             if chain is None or (self.chains.resolving and self.chains.is_resolving(name)):
-                chain, deadline = await self.chains.resolve_for(name, deadline)
+                deadline = await self.chains.begin(name, deadline)
+                chain = await self.chains.resolve(name, deadline)
                 now_ms = self.backend.clock.now_ms()
             if options.kept or tuple(cost) not in chain.checked:
                 self.chains.check_cost(chain, cost, options.kept)

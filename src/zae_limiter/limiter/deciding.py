@@ -28,13 +28,9 @@ class Freshness(enum.Enum):
     REMEMBERED = enum.auto()
     """They were seen some time ago: reason enough to write, but only for a moment to refuse."""
     LOST_RACE = enum.auto()
-    """The store has shown what there was instead when a race was lost."""
+    """The store has shown what there was instead when a race was lost, of the shards that it was about."""
     SHOWN = enum.auto()
     """The store has just shown all of it."""
-
-    def is_final(self, chain: ChargePath) -> bool:
-        """Return whether a refusal needs no further question. A lost race shows only the shards it was about."""
-        return self is Freshness.SHOWN or (self is Freshness.LOST_RACE and not chain.sharded)
 
 
 class CommitPlan(NamedTuple):

@@ -282,11 +282,10 @@ class Engine:
         self, chain: ChargePath, chosen: CommitPlan, now_ms: int, deadline: Deadline, lost: int
     ) -> Committed | Conflict:
         """Apply a plan of several writes where one commit of them costs more; ``lost`` tries came before."""
-        backend, parts = self._backend, chosen.parts
-        if len(parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
-            return await commit_transaction(backend, parts, deadline, exact=lost < EXACT_TRIES)
+        if len(chosen.parts) <= MAX_COMMIT and any(charge.atomic for charge in chosen.charges):
+            return await commit_transaction(self._backend, chosen.parts, deadline, exact=lost < EXACT_TRIES)
         settle = partial(self.settle_parts, chain, deadline=deadline)
-        return await commit_each(backend, settle, parts, now_ms, deadline)
+        return await commit_each(self._backend, settle, chosen.parts, now_ms, deadline)
 
     def learn(self, chain: ChargePath, chosen: CommitPlan, outcome: Committed, now_ms: int) -> list[ShardCharge]:
         """Keep the images after a commit, and give those their grants who were served by it.
@@ -364,7 +363,8 @@ class Engine:
     ) -> bool:
         """Refuse every charge, for what the first one lacks if that is known; False if the store must be asked."""
         told_ms = min(now_ms, self._clock.now_ms())  # they differ where the clock was set back
-        is_final, errors = freshness.is_final(chain), []
+        is_final = freshness is Freshness.SHOWN or (freshness is Freshness.LOST_RACE and not chain.sharded)
+        errors = []
         for cost in [charge.cost for charge in pending]:
             error = lack.refuse(chain, cost, now_ms) if is_final and told_ms == now_ms else None
             if error is None:

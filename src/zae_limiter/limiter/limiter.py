@@ -87,7 +87,7 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         aws = {"name": name, "region": region, "endpoint_url": endpoint_url, "stack_options": stack_options}
         self.repository: Repository = self._open_repository(repository, aws)
         self._backend = SharedBackend(self.repository._backend)
-        multiplier = self._backend.bucket_ttl_multiplier
+        multiplier = self._backend.options.bucket_ttl_multiplier
         if bucket_ttl_refill_multiplier is not None:
             multiplier = whole("bucket_ttl_refill_multiplier", bucket_ttl_refill_multiplier, 0, MAX_MULTIPLIER)
         self._timeout = self._backend.timeout if timeout is None else seconds("timeout", timeout, zero=False)

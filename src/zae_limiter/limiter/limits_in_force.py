@@ -26,7 +26,7 @@ class LimitsInForce:
         self._backend = backend
         self._ttl_multiplier = ttl_multiplier
         self._templates: BoundedMap[tuple[str, bool], tuple[Resolved, BucketLimits]] = BoundedMap(
-            backend.max_cached_keys
+            backend.options.max_cached_keys
         )
         """Limits that many entities share, by resource and whether these have records of their own."""
         self.forget = self._templates.clear

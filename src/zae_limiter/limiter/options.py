@@ -273,21 +273,6 @@ def check_known(field: str, amounts: Mapping[str, int], known: Collection[str]) 
             raise ValidationError(f"{field}[{name!r}]", amount // MILLI, reason)
 
 
-def check_request(
-    cost: Mapping[str, int],
-    kept: Mapping[str, Mapping[str, int]] | None,
-    names: Collection[str],
-    slot_names: Collection[str],
-) -> None:
-    """Raise `ValidationError` if a cost names an unknown limit, or slots are to stay taken if a block raises."""
-    check_known("consume", cost, names)
-    for resource, amounts in (kept or {}).items():
-        for name, amount in amounts.items():
-            if name in slot_names or qualify(name, resource) in slot_names:
-                reason = "is a concurrency limit: its slots are always freed"
-                raise ValidationError(f"on_error[{name!r}]", amount // MILLI, reason)
-
-
 def in_tokens(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return millitokens as whole tokens, without those that are 0."""
     return {name: amount // MILLI for name, amount in amounts.items() if amount}

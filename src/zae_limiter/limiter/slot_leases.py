@@ -28,7 +28,7 @@ from ..records.algebra import Committed, Image, Key
 from ..records.charging import is_expiring, write_of
 from ..records.ledger import BucketChange
 from ..records.level import SHARDS
-from ..records.slots import TakenSlot, renew_slots
+from ..records.slots import SeenSlots, TakenSlot, renew_slots
 from ..repository.backend import Backend
 from ..repository.last_seen import Reserving
 from ..runtime.blocking import BlockingRuntime, run
@@ -280,8 +280,9 @@ class SlotLeases:
         """Renew the slots of a record, except those that are taken meanwhile, and notify the leases of lost ones."""
         begun, begun_ms = tuple(record.slots), self._backend.clock.now_ms()
         image = record.shard.seen.image
-        if image is None or not all(slot.is_ours(image) for slot in begun):
-            image = await self._look(record, store, deadline)  # what was last seen may be older than the slots
+        if image is None or not all(slot.is_ours(image) for slot in begun):  # what was seen may be older than the slots
+            (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
+            record.shard.show(image, self._backend.clock.now_ms())
         for _ in tries(record.shard.level.key.pk):
             if image is not None and image.get(SHARDS, 1) > record.shard.level.shard_count:
                 self._follow_split(record, image)
@@ -305,14 +306,9 @@ class SlotLeases:
             is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
             record.shard.show(image, now_ms, change.write if is_ours_alone else None)
 
-    async def _look(self, record: HeldRecord, store: Store, deadline: Deadline) -> Image | None:
-        (image,) = await store.read([record.shard.level.key], timeout=deadline.left())
-        record.shard.show(image, self._backend.clock.now_ms())
-        return image
-
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
         (level, seen), change = record.shard, Change()
-        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
+        renew_slots(SeenSlots(image, seen.slots_of(image), now_ms), change, slots)
         if level.partition_writes:
             pressure.count(level, image, now_ms, change.put, change.add)
         change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None

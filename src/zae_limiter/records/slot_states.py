@@ -6,6 +6,7 @@ Also its slots as another record has them: a new shard, or the record of a newer
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.balances import SlotBalance
@@ -72,20 +73,9 @@ def slot_state(shards: Sequence[tuple[Key, Image]], name: str, now_ms: int) -> B
     taken = taken_states(images, name, now_ms)
     held_ms, beyond = (sum(image.get(attribute(name, field), 0) for image in images) for field in ("tc", "ov"))
     whose, slots_milli = parse_bucket_pk(shards[0][0].pk), stated.rule.capacity
-    return BucketState(
-        whose.entity_id,
-        whose.resource,
-        name,
-        slots_milli - MILLI * len(taken),
-        now_ms,
-        slots_milli,
-        slots_milli,
-        stated.ttl_ms,
-        held_ms,
-        total_overdrawn_milli=beyond,
-        ttl_ms=stated.ttl_ms,
-        slots=taken,
-    )
+    numbers = (slots_milli - MILLI * len(taken), now_ms, slots_milli, slots_milli, stated.ttl_ms, held_ms)
+    owned = BucketState(whose.entity_id, whose.resource, name, *numbers, total_overdrawn_milli=beyond)
+    return replace(owned, ttl_ms=stated.ttl_ms, slots=taken)
 
 
 def merge_slots(images: Iterable[Image], without: Collection[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from .._version import __version__
@@ -39,7 +39,17 @@ MAX_PAGE = 10_000
 """Most records of one page."""
 MAX_COMMIT = 100
 """Most writes of one commit: what every store takes."""
+Prepare: TypeAlias = Callable[[], Awaitable[None]] | None
 _SEQUENCE = itertools.count()
+
+
+class BackendOptions(NamedTuple):
+    """The options of a repository that its backend follows."""
+
+    config_cache_ttl: float
+    timeout: float | None
+    max_cached_keys: int = MAX_CACHED_KEYS
+    bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER
 
 
 class Backend:
@@ -50,13 +60,11 @@ class Backend:
         store: Store,
         runtime: Runtime,
         namespace_name: str,
-        config_cache_ttl: float,
-        timeout: float | None,
-        prepare: Callable[[], Awaitable[None]] | None = None,
-        max_cached_keys: int = MAX_CACHED_KEYS,
-        bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
+        options: BackendOptions,
+        prepare: Prepare | None = None,
     ) -> None:
         """Open a backend; ``prepare`` is called before the store is first used."""
+        self.options = options
         self.store = store
         self.runtime = runtime
         self.prepared = None if prepare is None else Once(runtime, prepare)
@@ -65,12 +73,10 @@ class Backend:
         self.clock: Clock = store.clock
         self._find_caller = store.find_caller if isinstance(store, KnowsCaller) else None
         self.namespace_name = namespace_name
-        self.timeout = store.capabilities.timeout if timeout is None else timeout
+        self.timeout = store.capabilities.timeout if options.timeout is None else options.timeout
         self.stopwatch = stopwatch(self.clock)
-        self.max_cached_keys = max_cached_keys
-        self.bucket_ttl_multiplier = bucket_ttl_multiplier
-        self.cache = ConfigCache(config_cache_ttl, max_cached_keys)
-        self.last_seen = LastSeenBuckets(max_cached_keys)
+        self.cache = ConfigCache(options.config_cache_ttl, options.max_cached_keys)
+        self.last_seen = LastSeenBuckets(options.max_cached_keys)
         self.audit_retention_days = AUDIT_RETENTION_DAYS
         self.has_records = store.has_records if isinstance(store, UpdatesInPlace) else None
         """Whether there is anything in a partition, where the store can tell at once."""
@@ -121,8 +127,8 @@ class Backend:
 
     def view(self, namespace_name: str, bucket_ttl_multiplier: int) -> Backend:
         """Return a backend of another namespace over the same store, which is usable until this one is closed."""
-        options = (self.cache.ttl_seconds, self.timeout, None, self.max_cached_keys, bucket_ttl_multiplier)
-        made = Backend(self.store, self.runtime, namespace_name, *options)
+        options = self.options._replace(bucket_ttl_multiplier=bucket_ttl_multiplier)
+        made = Backend(self.store, self.runtime, namespace_name, options)
         made.prepared, made.closed, made._is_view, made._views = self.prepared, self.closed, True, self._views
         self._views.add(made)
         return made

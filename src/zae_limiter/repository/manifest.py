@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from ..core import names
@@ -55,7 +55,7 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         has an event per change and one for all of them; ``on_change`` is called after each change.
         """
         names.principal(principal)
-        stored = await self._read_subjects([change.subject for change in plan.changes])
+        stored = await self._read_subjects({change.subject for change in plan.changes})
         states = [(change, stored.read(change.subject, change.after)) for change in plan.changes]
         conflicts = [
             describe_conflict(change, now) for change, now in states if now not in (change.before, change.after)
@@ -89,18 +89,17 @@ class ManifestOperations(EntityOperations, PolicyOperations):
         """Return all entities, limits and switches of the namespace."""
         deadline, ns = await self._begin_steps()
         prefix = keys.pk_entity(ns, "")
-        rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), deadline)
-        found = [key for key, _ in rows if key.sk == keys.META or key.sk.startswith(f"{keys.CONFIG}#")]
-        ids = [key.pk.removeprefix(prefix) for key in found if key.sk == keys.META]
-        levels = {
-            Subject(key.pk.removeprefix(prefix), key.sk.removeprefix(f"{keys.CONFIG}#"))
-            for key in found
-            if key.sk != keys.META
-        }
+        subjects = {Subject()}
+        for key, _ in await self._backend.collect(Query(ns, prefix, gsi="GSI4"), deadline):
+            entity_id = key.pk.removeprefix(prefix)
+            if key.sk == keys.META:
+                subjects.add(Subject(entity_id))
+            elif key.sk.startswith(f"{keys.CONFIG}#"):
+                subjects.add(Subject(entity_id, key.sk.removeprefix(f"{keys.CONFIG}#")))
         prefix = keys.pk_resource(ns, "")
         rows = await self._backend.collect(Query(ns, prefix, gsi="GSI4"), (await self._deadline()).for_each_step())
-        resources = {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
-        return Stored(await self._read_levels(levels | resources | {Subject()}), await self._read_entities(ids))
+        subjects |= {Subject(None, key.pk.removeprefix(prefix)) for key, _ in rows if key.sk == keys.CONFIG}
+        return await self._read_subjects(subjects)
 
     async def _find_limits(self) -> set[Subject]:
         found = {Subject(None, resource) for resource in await self.list_resources_with_defaults()}
@@ -113,10 +112,9 @@ class ManifestOperations(EntityOperations, PolicyOperations):
                     break
         return found
 
-    async def _read_subjects(self, subjects: Iterable[Subject]) -> Stored:
-        chosen = set(subjects)
-        levels = {subject for subject in chosen if not subject.is_entity}
-        ids = [str(subject.entity_id) for subject in chosen if subject.is_entity]
+    async def _read_subjects(self, subjects: Collection[Subject]) -> Stored:
+        levels = [subject for subject in subjects if not subject.is_entity]
+        ids = [str(subject.entity_id) for subject in subjects if subject.is_entity]
         return Stored(await self._read_levels(levels), await self._read_entities(ids))
 
     async def _read_levels(self, subjects: Iterable[Subject]) -> dict[Subject, Config]:

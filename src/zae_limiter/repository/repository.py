@@ -19,7 +19,7 @@ from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
 from ..stores.bounded import MAX_CACHED_KEYS
 from ..stores.port import Metered, Provisioned, Store
-from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend
+from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend, BackendOptions
 from .buckets import SurveyOperations
 from .configs import check_policy
 from .history import HistoryOperations
@@ -92,8 +92,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
         prepare = None if stack_options is None else partial(self._deploy_stack, stack_options)
-        limits = (config_cache_ttl, timeout, prepare, max_cached_keys, multiplier)
-        self._backend = Backend(store, self._runtime(), namespace, *limits)
+        options = BackendOptions(config_cache_ttl, timeout, max_cached_keys, multiplier)
+        self._backend = Backend(store, self._runtime(), namespace, options, prepare)
 
     def _open_store(self, given: str | Store | None, clock: Clock | None, aws: dict[str, Any]) -> Store:
         """Return the store of a URL, a stack name or itself; the arguments ``aws`` are for DynamoDB only."""
@@ -206,7 +206,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
     ) -> Self:
         """Return a repository of another namespace over the same store; closing it closes nothing."""
         policy = None if on_unavailable is None else check_policy(on_unavailable)
-        multiplier = self._backend.bucket_ttl_multiplier
+        multiplier = self._backend.options.bucket_ttl_multiplier
         if bucket_ttl_multiplier is not None:
             multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
         repository = copy(self)

@@ -121,12 +121,10 @@ class Meter(Observer):
                 self._to.ratio.record((estimated + amount) / estimated, attributes)
 
     def on_alert(self, alert: Alert) -> None:
-        """Count a threshold that was crossed."""
         crossed = {"zae_limiter.limit": alert.limit_name, "zae_limiter.threshold": str(alert.threshold)}
         self._to.alerts.add(1, self._attributes(alert, crossed))
 
     def on_slot_lost(self, slot: SlotLost) -> None:
-        """Count a slot that was lost."""
         self._to.lost.add(1, self._attributes(slot, {"zae_limiter.limit": slot.limit_name}))
 
     def _attributes(self, told: Decision | Settlement | Alert | SlotLost, more: dict[str, str]) -> dict[str, str]:

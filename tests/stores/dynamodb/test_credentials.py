@@ -31,7 +31,7 @@ from zae_limiter import (
     RateLimiterUnavailable,
     ValidationError,
 )
-from zae_limiter.repository.backend import Backend
+from zae_limiter.repository.backend import Backend, BackendOptions
 from zae_limiter.runtime.aio import AsyncioRuntime
 from zae_limiter.runtime.blocking import BlockingRuntime
 from zae_limiter.runtime.port import Runtime
@@ -416,7 +416,7 @@ def test_the_first_call_of_a_limiter_has_all_its_time_too(mode: str, provider: P
     subject = Mode(mode)
     runtime: Runtime = BlockingRuntime() if mode == "blocking" else AsyncioRuntime()
     client = Client(Options("t", "eu-west-1", "http://127.0.0.1:9"), blocking=mode == "blocking", timer=lambda: now[0])
-    backend = Backend(DynamoStore(client), runtime, "default", 60.0, 2.0)
+    backend = Backend(DynamoStore(client), runtime, "default", BackendOptions(60.0, 2.0))
     backend.stopwatch = lambda: now[0]
     try:
         deadline = subject.run(backend.begin())

@@ -98,7 +98,7 @@ def test_one_option_bounds_all_that_a_client_remembers_of_keys(scheme: str, tmp_
     for number in range(50):
         assert take(limiter, f"key-{number}", 60)
     inner = limiter._inner
-    assert len(inner._chains) == len(inner._backend.last_seen) == 5
+    assert len(inner._chains._known) == len(inner._backend.last_seen) == 5
     # The memory store tells at once that an entity has no config, so nothing of it is cached.
     assert limiter.repository.get_cache_stats().size == (1 if scheme == "memory" else 5)
     for number in range(50):

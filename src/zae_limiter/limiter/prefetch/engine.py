@@ -149,9 +149,8 @@ class PrefetchingEngine(Engine):
         if taken is not None:
             self.draws.start_if_low(bucket)
             return taken
-        if not (bucket.is_hot or bucket.batches) or not any(cost.get(name) for name in bucket.names):
-            return None
-        if bucket.home.seen.image is None:  # the exact write makes the bucket
+        draws = bucket.home.seen.image is not None and (bucket.is_hot or bucket.batches)  # an exact write makes it
+        if not draws or not any(cost.get(name) for name in bucket.names):
             return None
         try:
             grant = await self.draws.take(bucket.chain, cost, now_ms, deadline)

@@ -49,7 +49,8 @@ class Prefetcher(Books):
     def __init__(self, backend: Backend, chains: ChargePaths, background: BackgroundStore, keep_ms: int) -> None:
         super().__init__(backend, keep_ms)
         self._background = background
-        self._buckets: BoundedMap[tuple[str, str | None], PrefetchedBucket] = BoundedMap(backend.max_cached_keys)
+        most = backend.options.max_cached_keys
+        self._buckets: BoundedMap[tuple[str, str | None], PrefetchedBucket] = BoundedMap(most)
         """By record, and by the priority of requests."""
         self.get = self._buckets.get
         self._lock = threading.RLock()
