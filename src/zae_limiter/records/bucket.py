@@ -238,14 +238,14 @@ def full_at(image: Image) -> int:
 
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
-    latest, anchor_ms = [last_until(image)], image[ANCHOR]
+    latest, anchor_ms = last_until(image), image[ANCHOR]
     for name in _sort_names(without_slots(image) if SLOTS in image else tuple(image)):
         if (rule := stored_rule(image, name)) is not None:
-            latest.append(rule.fits_at(image[token_fields(name).tokens], anchor_ms, rule.capacity))
+            latest = max(latest, rule.fits_at(image[token_fields(name).tokens], anchor_ms, rule.capacity))
     if SLOTS in image:
         parked = [image[attr] for attr in image if attr.startswith(LIMIT_PREFIX) and attr.endswith(f"_{PARKED}")]
-        latest += [parse_parked(text)[0].full_at() for text in parked]
-    return max(latest) if CREDITS not in image else max(*latest, last_expiry(image))
+        latest = max([latest, *[parse_parked(text)[0].full_at() for text in parked]])
+    return latest if CREDITS not in image else max(latest, last_expiry(image))
 
 
 @lru_cache(maxsize=1024)
