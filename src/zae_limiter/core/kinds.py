@@ -75,7 +75,7 @@ class Kind:
         return f"burst {limit.capacity:,}"
 
     def describe(self, limit: Limit) -> str:
-        """Return the same as errors show it."""
+        """Return what a limit allows, as errors show it."""
         return f"{limit.refill_amount}/{limit.refill_period_seconds} s"
 
     def write(self, limit: Limit) -> dict[str, Any]:
