@@ -10,7 +10,7 @@ from zae_limiter.records import keys
 from zae_limiter.records.algebra import Image
 from zae_limiter.records.level import BucketLimits, slot_limits_for, token_limits_for
 from zae_limiter.records.slot_table import SlotTable
-from zae_limiter.records.slots import SlotRequest, shapes_for, take_slots
+from zae_limiter.records.slots import SeenSlots, SlotRequest, shapes_for, take_slots
 
 NOW = 1_800_000_000_000
 KEY = keys.bucket("ns", "key", "gpt-4")
@@ -35,7 +35,7 @@ def test_what_is_counted_as_free_cannot_come_back(live: set[int], expired: set[i
     image |= {f"s_parallel_{number}": until_ms for number, until_ms in slots.items()}
     image |= {f"f_parallel_{number}": f"{NOW:x}.0" for number in slots}
     change, requests = Change(), [SlotRequest({"parallel": 1_000}, salt="1")]
-    assert take_slots(level, image, SlotTable.parse(image), change, requests, NOW)
+    assert take_slots(level, SeenSlots(image, SlotTable.parse(image), NOW), change, requests)
     taken = {attr for attr in change.put if attr.startswith("s_")}
     assert taken <= {"s_parallel_0", "s_parallel_1"}
     expected = {f"{kind}_parallel_{number}" for number in removed for kind in "sf"} - change.put.keys()

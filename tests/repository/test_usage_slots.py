@@ -19,7 +19,7 @@ from zae_limiter.records.algebra import Committed
 from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import HOUR_MS
 from zae_limiter.records.slot_table import SlotTable
-from zae_limiter.records.slots import renew_slots
+from zae_limiter.records.slots import SeenSlots, renew_slots
 from zae_limiter.testing import FaultyStore, Harness
 
 HOUR = HOUR_MS // 1000
@@ -145,7 +145,7 @@ async def test_a_release_that_meets_a_renewal_counts_no_time_twice(harness: Harn
         (image,) = await store.inner.read([key])
         assert image is not None
         renewal = Change()
-        renew_slots(image, SlotTable.parse(image), renewal, [slot], harness.clock.now_ms())
+        renew_slots(SeenSlots(image, SlotTable.parse(image), harness.clock.now_ms()), renewal, [slot])
         assert isinstance(await store.inner.commit([write_of(renewal, key, None)]), Committed)
 
     store.before_commit = renew

@@ -7,7 +7,7 @@ is read again, an hour or a window ends, an expiry has to be put off, or numbers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
@@ -133,11 +133,13 @@ def _read_numbers(home: BucketShard, frame: Frame, now_ms: int) -> PlannedBucket
 
 @dataclass(slots=True, eq=False)
 class DrawPlan:
-    """The buckets of a chain, good from one instant until another while the config is of its generation."""
+    """The buckets of a chain, good from one instant until another while the chain is.
 
-    chain: ChargePath
+    The chain keeps it, so it does not keep the chain: nothing is left to the garbage collector.
+    """
+
+    chain: InitVar[ChargePath]
     buckets: Sequence[PlannedBucket]
-    generation: int = field(init=False)
     since_ms: int = field(init=False)
     until_ms: int = field(init=False)
     renew_ms: int = field(init=False)
@@ -146,10 +148,9 @@ class DrawPlan:
     is_complete: bool = field(init=False)
     """Whether these numbers tell why it refuses: no limit has a schedule, thresholds or anything else beside them."""
 
-    def __post_init__(self) -> None:
-        self.generation = self.chain.generation
-        self.since_ms = max([self.chain.since_ms, *(each.frame.window[0] for each in self.buckets)])
-        self.until_ms = min([self.chain.valid_until_ms - 1, *(each.until_ms for each in self.buckets)])
+    def __post_init__(self, chain: ChargePath) -> None:
+        self.since_ms = max([chain.since_ms, *(each.frame.window[0] for each in self.buckets)])
+        self.until_ms = min([chain.valid_until_ms - 1, *(each.until_ms for each in self.buckets)])
         self.note_renewal()
         self.may_overdraw, self.is_complete = False, True
         for each in self.buckets:
@@ -162,17 +163,17 @@ class DrawPlan:
         """Note when an expiry has to be put off next."""
         self.renew_ms = min([_renewal(each.level, each.seen.image or {}) for each in self.buckets], default=_FAR)
 
-    def refuse(self, cost: Mapping[str, int], asked_ms: int) -> None:
+    def refuse(self, chain: ChargePath, cost: Mapping[str, int], asked_ms: int) -> None:
         """Raise the refusal of a cost by its buckets as they are; return if these numbers do not tell it."""
         if not self.is_complete:
             return
         kind = RateLimitExceeded
-        for level, _ in self.chain.primary_shards:
+        for level, _ in chain.primary_shards:
             for name, need in cost.items():
                 limit = level.token_limits.get(name)
                 if limit is not None and need + limit.floor > limit.rule.capacity:
                     kind = CapacityExceeded
-        raise self.chain.refusal(kind, cost, asked_ms)
+        raise chain.refusal(kind, cost, asked_ms)
 
 
 def renew_expiry(level: BucketLimits, image: Image, now_ms: int) -> Image:

@@ -63,16 +63,17 @@ class InPlace:
             chain = self._chains.get(name)
         except TypeError:  # not hashable: no name, as `ChargePaths.resolve` will say
             return None
-        plan: DrawPlan | None = None if chain is None else chain.plan
-        if plan is None or not plan.since_ms <= now_ms <= plan.until_ms or plan.generation != self._cache.generation:
+        plan: DrawPlan | None = None
+        if chain is not None and chain.generation == self._cache.generation:
+            plan = chain.plan
+        if chain is None or plan is None or not plan.since_ms <= now_ms <= plan.until_ms:
             return self._take_afresh(lease, name, cost, options, now_ms)
-        chain = plan.chain
         if options.kept:
             self._chains.check_cost(chain, cost, options.kept)
         if chain.has_quotas:
             chain.note_reservation(lease, cost)  # should it be refused, the lease is not open
         with self._lock:
-            after = self._draw(plan, cost, now_ms, now_ms)
+            after = self._draw(chain, plan, cost, now_ms, now_ms)
         if after is None:
             return self._take_afresh(lease, name, cost, options, now_ms)
         if plan.may_overdraw:
@@ -80,13 +81,15 @@ class InPlace:
         self._cache.hits += 1
         return chain, cost, after, now_ms, NOTHING, None, None, None
 
-    def _draw(self, plan: DrawPlan, cost: Mapping[str, int], now_ms: int, asked_ms: int) -> list[Image] | None:
+    def _draw(
+        self, chain: ChargePath, plan: DrawPlan, cost: Mapping[str, int], now_ms: int, asked_ms: int
+    ) -> list[Image] | None:
         """Take ``cost`` from all buckets of a plan, under the lock, and return their images.
 
         Return None, with nothing taken, if the plan is out of date or takes more than its numbers to decide. Raise
         `RateLimitExceeded` if a bucket does not hold the cost.
         """
-        images, names = self._images, plan.chain.names
+        images, names = self._images, chain.names
         after: list[Image] = []
         for name in cost:
             if name not in names:
@@ -98,7 +101,7 @@ class InPlace:
                 return None
             drawn = draw_all(bucket.draws, image, cost, now_ms)
             if drawn is None:
-                plan.refuse(cost, asked_ms)
+                plan.refuse(chain, cost, asked_ms)
                 return None
             if drawn is not image:
                 if now_ms > drawn[NEWEST]:
@@ -165,7 +168,7 @@ class InPlace:
         chain.plan = None if missing else plan
         after: list[Image] | None = []
         if plan.buckets:
-            after = self._draw(plan, cost, now_ms, asked_ms) if plan.is_complete or not missing else None
+            after = self._draw(chain, plan, cost, now_ms, asked_ms) if plan.is_complete or not missing else None
         if after is None:
             return None
         if missing:

@@ -22,7 +22,7 @@ from ..records.charging import Contention, Refusal
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
-from ..records.slots import NO_PREFERENCE, SlotRequest, TakenSlot, note_taken, taken_slots
+from ..records.slots import NO_PREFERENCE, SeenSlots, SlotRequest, TakenSlot, note_taken, taken_slots
 from ..records.watching import watch
 from ..runtime.serials import serials
 from .charge_path import BucketShard, BucketShards, ChargePath
@@ -156,8 +156,8 @@ def plan_part(
     if not isinstance(change, Change):
         return change
     if requests and image is not None:
-        table = seen.slots_of(image)
-        if not note_taken(level, image, table, change, requests, now_ms, grants):
+        slots_seen = SeenSlots(image, seen.slots_of(image), now_ms)
+        if not note_taken(level, slots_seen, change, requests, grants):
             return []
     alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
     write = charging.write_of(change, level.key, image)

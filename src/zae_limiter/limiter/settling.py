@@ -17,7 +17,7 @@ from ..records.algebra import Committed, Image, Write, apply_write, compose
 from ..records.ledger import BucketChange
 from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, token_fields
 from ..records.settlement import Charge
-from ..records.slots import TakenSlot, release_slots
+from ..records.slots import SeenSlots, TakenSlot, release_slots
 from ..records.watching import watch
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
@@ -118,7 +118,8 @@ class SettlementPart(NamedTuple):
         lots, unused = self.lots, self.unused
         change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
         if self.slots:
-            release_slots(level, image, seen.slots_of(image), change, self.slots, now_ms, self.changes)
+            slots_seen = SeenSlots(image, seen.slots_of(image), now_ms)
+            release_slots(level, slots_seen, change, self.slots, self.changes)
         alerts = watch(level, image, change, now_ms) if level.token_limits.watched else ()
         for attr, before, after in self.crossed:
             if image.get(attr) == after:  # else another client has announced something since

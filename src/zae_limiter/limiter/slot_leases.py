@@ -28,7 +28,7 @@ from ..records.algebra import Committed, Image, Key
 from ..records.charging import is_expiring, write_of
 from ..records.ledger import BucketChange
 from ..records.level import SHARDS
-from ..records.slots import TakenSlot, renew_slots
+from ..records.slots import SeenSlots, TakenSlot, renew_slots
 from ..repository.backend import Backend
 from ..repository.last_seen import Reserving
 from ..runtime.blocking import BlockingRuntime, run
@@ -308,7 +308,7 @@ class SlotLeases:
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
         (level, seen), change = record.shard, Change()
-        renew_slots(image, seen.slots_of(image), change, slots, now_ms)
+        renew_slots(SeenSlots(image, seen.slots_of(image), now_ms), change, slots)
         if level.partition_writes:
             pressure.count(level, image, now_ms, change.put, change.add)
         change.expires_ms = now_ms + level.lifetime_ms if is_expiring(level, image) else None

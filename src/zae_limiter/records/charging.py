@@ -21,7 +21,7 @@ from .ledger import open_ledger
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, HOUR_END, MADE, NEWEST, SHARDS, BucketLimits, TokenLimits
 from .lots import held_lots, last_expiry, lots_of
 from .slot_table import NO_TABLE
-from .slots import SlotRequest, shapes_for, states_slots, take_slots
+from .slots import SeenSlots, SlotRequest, shapes_for, states_slots, take_slots
 
 LAG_MS = 50
 """How far in the past a draw may be decided when others write the same full bucket at this moment."""
@@ -211,7 +211,7 @@ def new_bucket(
     if level.slot_limits:
         put |= shapes_for(level, {})
         slots = Change()
-        if take_slots(level, None, NO_TABLE, slots, requests, now_ms):
+        if take_slots(level, SeenSlots({}, NO_TABLE, now_ms), slots, requests):
             put |= {**slots.put, **slots.add}
         charges = changes if requests else charges
     if level.usage_days:

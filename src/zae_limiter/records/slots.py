@@ -185,8 +185,8 @@ def shape_of(limit: SlotLimit) -> dict[str, int]:
 
 def states_slots(level: BucketLimits, image: Image) -> bool:
     """Return whether a bucket states the concurrency limits of a level."""
-    shapes = map(shape_of, level.slot_limits.values())
-    return all(image.get(attr) == value for shape in shapes for attr, value in shape.items())
+    limits = level.slot_limits.values()
+    return all(image.get(attr) == value for limit in limits for attr, value in shape_of(limit).items())
 
 
 def shapes_for(level: BucketLimits, image: Image) -> dict[str, int]:
@@ -221,20 +221,22 @@ def free_slots(
     return [image[ownership_attr] for _, ownership_attr in held[MOST_FREED:]]
 
 
-def take_slots(
-    level: BucketLimits,
-    image: Image | None,
-    table: SlotTable,
-    change: Change,
-    requests: Sequence[SlotRequest],
-    now_ms: int,
-) -> bool:
-    """Let a change of a bucket last seen as ``image`` also take slots for ``requests``. Return False if too few.
+class SeenSlots(NamedTuple):
+    """A bucket as last seen, which may be empty, its slots, and the instant as of which they are looked at."""
+
+    image: Image
+    table: SlotTable
+    now_ms: int
+
+
+def take_slots(level: BucketLimits, seen: SeenSlots, change: Change, requests: Sequence[SlotRequest]) -> bool:
+    """Let a change of a bucket also take slots for ``requests``. Return False if there are too few.
 
     Where a limit was lowered, slots above it that have expired are taken away: a holder that renews one of them too
     late has lost it, as it was counted as free. A request that has to leave slots for others is guarded by nobody
     having taken one since.
     """
+    image, table, now_ms = seen
     for name, limit in level.slot_limits_of(image).items():
         wanted = [(request, need // MILLI) for request in requests if (need := request.cost.get(name, 0))]
         if not wanted:
@@ -256,9 +258,8 @@ def take_slots(
                 change.put[until_attr] = now_ms + limit.ttl_ms
                 change.put[f"{OWNERSHIP_PREFIX}{name}_{number}"] = ownership_token
         change.add[taken] = total
-        if image is not None and above:
-            _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
-        if image is not None and limit.floor and taken in image:
+        _drop_slots(image, change, [f"{UNTIL_PREFIX}{name}_{number}" for number in above])
+        if limit.floor and taken in image:
             change.equals[taken] = image[taken]
     if change.remove:
         change.remove = [attr for attr in change.remove if attr not in change.put]
@@ -266,35 +267,30 @@ def take_slots(
 
 
 def note_taken(
-    level: BucketLimits,
-    image: Image,
-    table: SlotTable,
-    change: Change,
-    requests: Sequence[SlotRequest],
-    now_ms: int,
-    changes: int,
+    level: BucketLimits, seen: SeenSlots, change: Change, requests: Sequence[SlotRequest], changes: int
 ) -> bool:
     """Let a change that takes tokens also take slots for the ``requests``. Return False if there are too few.
 
     ``changes`` is how many grants it counts for, if it takes no tokens at all.
     """
     takes_tokens = bool(change.add)
-    if not take_slots(level, image, table, change, requests, now_ms):
+    if not take_slots(level, seen, change, requests):
         return False
     if not takes_tokens and change.add:
-        change.put[NEWEST] = max(now_ms, image[NEWEST])
+        change.put[NEWEST] = max(seen.now_ms, seen.image[NEWEST])
         change.add.update({CHANGES: changes} if level.usage_days else {})
     return True
 
 
-def note_peaks(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
+def note_peaks(seen: SeenSlots, change: Change, slots: Sequence[TakenSlot]) -> None:
     """Note in a change that more were in flight in the open hour than the bucket says by now.
 
-    That is what ``image`` shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
+    That is what it shows, and what those of our ``slots`` have shown that were taken in this hour. Only what was
     seen counts, so the peak is never too high. What is in flight grows only when a slot is taken, and whoever takes one
     sees how many there are then and renews or releases it later, so it is not too low either, unless the process ends
     or the hour is booked before that. It never falls.
     """
+    image, table, now_ms = seen
     if HOUR_END not in image:
         return
     most = {name: taken.count(now_ms) for name, taken in table.limits.items()}
@@ -323,49 +319,45 @@ def taken_slots(level: BucketLimits, put: Mapping[str, Any]) -> tuple[TakenSlot,
 
 
 def release_slots(
-    level: BucketLimits,
-    image: Image,
-    table: SlotTable,
-    change: Change,
-    slots: Sequence[TakenSlot],
-    now_ms: int,
-    changes: int,
+    level: BucketLimits, seen: SeenSlots, change: Change, slots: Sequence[TakenSlot], changes: int
 ) -> None:
-    """Let a change free slots in a bucket last seen as ``image``, which may be older than the slots.
+    """Let a change free slots in a bucket, which may have been seen before they were taken.
 
     Its guards do not hold where one of them is not ours any more, or is being renewed. ``changes`` is what it counts
     for, as of `settle`; if that is negative, a grant is undone, and the time for which they were held is no usage.
     """
-    counted = False
+    image, counted = seen.image, False
     for slot in slots:
         until_ms = image[slot.until_attr] if slot.is_ours(image) else slot.until_ms
         change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
         change.remove += slot.until_attr, slot.ownership_attr
         if changes > 0:
-            counted = _count_time(image, slot, until_ms, now_ms, change) or counted
-    note_peaks(image, table, change, slots, now_ms)
+            counted = _count_time(seen, slot, until_ms, change) or counted
+    note_peaks(seen, change, slots)
     if level.usage_days and HOUR_END in image and counted:
         change.add[CHANGES] = changes
 
 
-def renew_slots(image: Image, table: SlotTable, change: Change, slots: Sequence[TakenSlot], now_ms: int) -> None:
-    """Let a change hold slots for another time to live in a bucket seen as ``image``, in which all of them are ours."""
+def renew_slots(seen: SeenSlots, change: Change, slots: Sequence[TakenSlot]) -> None:
+    """Let a change hold slots of a bucket, in which all of them are ours, for another time to live."""
+    now_ms = seen.now_ms
     for slot in slots:
-        until_ms = image[slot.until_attr]
+        until_ms = seen.image[slot.until_attr]
         change.guards += (slot.ownership_attr, "=", slot.ownership_token), (slot.until_attr, "=", until_ms)
         change.put[slot.until_attr] = slot.renewed_until(now_ms)
-        _count_time(image, slot, until_ms, now_ms, change)
-    note_peaks(image, table, change, slots, now_ms)
+        _count_time(seen, slot, until_ms, change)
+    note_peaks(seen, change, slots)
 
 
-def _count_time(image: Image, slot: TakenSlot, until_ms: int, now_ms: int, change: Change) -> bool:
+def _count_time(seen: SeenSlots, slot: TakenSlot, until_ms: int, change: Change) -> bool:
     """Add the time for which a slot was held since that was last counted. Return False if its limit counts tokens now.
 
     A renewal whose answer is still to come has counted up to a time to live before the instant that it has written.
     """
-    if attribute(slot.limit_name, "tl") not in image:
+    if attribute(slot.limit_name, "tl") not in seen.image:
         return False
-    tc, held_ms = attribute(slot.limit_name, "tc"), max(0, now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    held_ms = max(0, seen.now_ms - max(slot.counted_ms, until_ms - slot.ttl_ms))
+    tc = attribute(slot.limit_name, "tc")
     change.add[tc] = change.add.get(tc, 0) + held_ms
     return True
 

@@ -35,7 +35,7 @@ def renew(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int) -> tuple
     level = level_of(spot, now_ms)
     due = [slot for slot in slots if slot.is_due(now_ms, now_ms)]
     change = Change()
-    slotting.renew_slots(image, SlotTable.parse(image), change, due, now_ms)
+    slotting.renew_slots(slotting.SeenSlots(image, SlotTable.parse(image), now_ms), change, due)
     if level.partition_writes:
         pressure.count(level, image, now_ms, change.put, change.add)
     change.expires_ms = now_ms + level.lifetime_ms if charging.is_expiring(level, image) else None
@@ -53,5 +53,6 @@ def release(spot: Spot, image: Image, slots: Sequence[Slot], now_ms: int, change
     """Return the write that frees slots and does nothing else."""
     level = level_of(spot, now_ms)
     change = Change()
-    slotting.release_slots(level, image, SlotTable.parse(image), change, slots, now_ms, changes)
+    seen = slotting.SeenSlots(image, SlotTable.parse(image), now_ms)
+    slotting.release_slots(level, seen, change, slots, changes)
     return charging.write_of(change, level.key, image)

@@ -79,7 +79,7 @@ class Access(NamedTuple):
 
     async def read(self, keys: Sequence[Key]) -> dict[Key, Image]:
         """Return the live images of those keys that have one."""
-        wanted = [encode_key(key) for key in dict.fromkeys(keys)]
+        wanted = [{PK: {"S": pk}, SK: {"S": sk}} for pk, sk in dict.fromkeys(keys)]
         if len(wanted) == 1:
             request = {"TableName": self.client.table, "Key": wanted[0], "ConsistentRead": True}
             answer = await self.call("GetItem", request, repeatable=True)

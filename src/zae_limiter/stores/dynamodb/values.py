@@ -59,7 +59,7 @@ def encode_key(key: Key) -> Item:
 
 def encode_item(key: Key, image: Image) -> Item:
     """Return a whole record as DynamoDB takes it."""
-    return encode_key(key) | dict(zip(image, encode_all(image.values()), strict=True))
+    return {PK: {"S": key[0]}, SK: {"S": key[1]}, **dict(zip(image, encode_all(image.values()), strict=True))}
 
 
 def decode(item: Mapping[str, Typed]) -> Image:

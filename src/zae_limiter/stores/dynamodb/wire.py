@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _MAX_HEAD = 64 * 1024
@@ -52,22 +53,23 @@ def connect_bytes(host: str, port: int, authorization: str | None) -> bytes:
     return f"CONNECT {where} HTTP/1.1\r\nhost: {where}\r\n{credentials}\r\n".encode("latin-1")
 
 
+@dataclass(slots=True)
 class Reader:
     """Collects the bytes of one answer with a body of up to ``most`` bytes.
 
     ``tunnel`` says that it is a proxy's answer to a `connect_bytes`.
     """
 
-    def __init__(self, tunnel: bool = False, most: int = MAX_BODY, _buffer: bytearray | None = None) -> None:
-        self.keep_alive = True
-        self._tunnel = tunnel
-        self._most = most
-        self._buffer = bytearray() if _buffer is None else _buffer
-        self._start = 0
-        self._limit = math.inf
-        """Most bytes of an answer that does not say how long it is."""
-        self._begun = self._ended = False
-        self._parser = self._parse()
+    tunnel: bool = False
+    most: int = MAX_BODY
+    keep_alive: bool = True
+    _buffer: bytearray = field(default_factory=bytearray)
+    _start: int = 0
+    _limit: float = math.inf
+    """Most bytes of an answer that does not say how long it is."""
+    _begun: bool = False
+    _ended: bool = False
+    _parser: Generator[None, None, Answer] | None = None
 
     def feed(self, data: bytes) -> Answer | None:
         """Take received bytes and return the answer once it is complete. No bytes mean that the connection ended."""
@@ -75,8 +77,9 @@ class Reader:
         self._ended = not data
         if len(self._buffer) > self._limit:
             raise Broken("the answer has no end")
+        parser = self._parser = self._parser or self._parse()
         try:
-            next(self._parser)
+            next(parser)
         except StopIteration as complete:
             self.keep_alive = self.keep_alive and len(self._buffer) == self._start
             answer: Answer = complete.value
@@ -90,9 +93,12 @@ class Reader:
         """Parse the answer, skipping any 1xx; yields where more bytes are needed."""
         status, version = 0, ""
         while status < 200:
-            problem = "the headers of the answer have no end"
-            head = yield from self._take_until(b"\r\n\r\n", _MAX_HEAD - self._start, problem)
-            first, *lines = head.decode("latin-1").split("\r\n")
+            end = self._buffer.find(b"\r\n\r\n", self._start, _MAX_HEAD)
+            if end < 0:
+                problem = "the headers of the answer have no end"
+                end = yield from self._find(b"\r\n\r\n", _MAX_HEAD - self._start, problem)
+            first, *lines = self._buffer[self._start : end].decode("latin-1").split("\r\n")
+            self._start = end + 4
             found = _STATUS_LINE.fullmatch(first)
             if found is None:
                 raise Broken(f"the answer is not HTTP: {first[:40]!r}")
@@ -107,64 +113,62 @@ class Reader:
             headers[name] = value.strip()
         connection = headers.get("connection", "").lower()
         self.keep_alive = "close" not in connection and (version != "HTTP/1.0" or "keep-alive" in connection)
-        body = b""
-        if status not in (204, 304) and not (self._tunnel and status < 300):
-            body = yield from self._take_body(headers.get("content-length"), headers.get("transfer-encoding"))
+        length, coding = headers.get("content-length"), headers.get("transfer-encoding")
+        if status in (204, 304) or (self.tunnel and status < 300):
+            length, coding = "0", None
+        if length is None or coding is not None:
+            return Answer(status, headers, (yield from self._take_unsized(length, coding)))
+        if not _LENGTH.fullmatch(length) or int(length) > self.most:
+            raise Broken(f"the answer claims a length of {length[:20]!r}")
+        end = self._start + int(length)
+        while len(self._buffer) < end:
+            yield
+        body, self._start = bytes(memoryview(self._buffer)[self._start : end]), end
         return Answer(status, headers, body)
 
-    def _take_body(self, length: str | None, coding: str | None) -> Generator[None, None, bytes]:
-        if coding is None and length is not None:
-            if not _LENGTH.fullmatch(length) or int(length) > self._most:
-                raise Broken(f"the answer claims a length of {length[:20]!r}")
-            return (yield from self._take(int(length)))
-        self._limit = 2 * self._most + _MAX_HEAD
-        if coding is not None:
-            if coding.lower() != "chunked":
-                raise Broken(f"the answer is encoded as {coding[:20]!r}")
-            self.keep_alive = self.keep_alive and length is None  # who sends both may mean something else by them
-            return (yield from self._take_chunks())
-        self.keep_alive = False
-        while not self._ended:
-            yield
-        return (yield from self._take(len(self._buffer) - self._start))
-
-    def _take_chunks(self) -> Generator[None, None, bytes]:
-        """Take a body in chunks, and its trailers. Raise `Broken` if that has more framing than content."""
+    def _take_unsized(self, length: str | None, coding: str | None) -> Generator[None, None, bytes]:
+        """Take a body in chunks, or up to the end of the connection."""
+        self._limit = 2 * self.most + _MAX_HEAD
+        if coding is None:
+            while not self._ended:
+                yield
+            self.keep_alive = False
+            return bytes(memoryview(self._buffer)[self._start :])
+        if coding.lower() != "chunked":
+            raise Broken(f"the answer is encoded as {coding[:20]!r}")
+        self.keep_alive = self.keep_alive and length is None  # who sends both may mean something else by them
         body_start, content, in_trailers = self._start, bytearray(), False
         while True:
-            line = yield from self._take_until(b"\r\n", _MAX_CHUNK_HEAD, _BROKEN_CHUNK)
+            first, end = self._start, (yield from self._find(b"\r\n", _MAX_CHUNK_HEAD, _BROKEN_CHUNK))
+            self._start = end + 2
             if self._start - body_start - len(content) > _MAX_HEAD + len(content) // _FRAMING_SHARE:
                 raise Broken("the answer has more framing than content")
             if in_trailers:
-                if not line:
+                if first == end:
                     return bytes(content)
                 continue
-            found = _CHUNK_HEAD.fullmatch(line)
+            found = _CHUNK_HEAD.fullmatch(bytes(memoryview(self._buffer)[first:end]))
             size = -1 if found is None else int(found[1], 16)
-            if not 0 <= size <= self._most:
+            if not 0 <= size <= self.most:
                 raise Broken(_BROKEN_CHUNK)
             in_trailers = not size
             if size:
-                content += yield from self._take(size)
-                if (yield from self._take(2)) != b"\r\n":
-                    raise Broken(_BROKEN_CHUNK)
+                content += yield from self._take_chunk(self._start + size)
 
-    def _take_until(self, mark: bytes, most: int, problem: str) -> Generator[None, None, bytes]:
-        """Take up to ``most`` bytes that end before ``mark``, and that. Raise `Broken` with ``problem`` for more."""
+    def _take_chunk(self, end: int) -> Generator[None, None, bytes]:
+        while len(self._buffer) < end + 2:
+            yield
+        if self._buffer[end : end + 2] != b"\r\n":
+            raise Broken(_BROKEN_CHUNK)
+        chunk, self._start = bytes(memoryview(self._buffer)[self._start : end]), end + 2
+        return chunk
+
+    def _find(self, mark: bytes, most: int, problem: str) -> Generator[None, None, int]:
+        """Return where ``mark`` begins. Raise `Broken` with ``problem`` if that is more than ``most`` bytes away."""
         searched = self._start
         while (end := self._buffer.find(mark, searched)) < 0 and len(self._buffer) - self._start <= most:
             searched = max(self._start, len(self._buffer) - len(mark) + 1)
             yield
         if end < 0 or end - self._start > most:
             raise Broken(problem)
-        taken = yield from self._take(end - self._start)
-        self._start += len(mark)
-        return taken
-
-    def _take(self, size: int) -> Generator[None, None, bytes]:
-        end = self._start + size
-        while len(self._buffer) < end:
-            yield
-        taken = bytes(memoryview(self._buffer)[self._start : end])
-        self._start = end
-        return taken
+        return end
