@@ -178,7 +178,7 @@ MUTATIONS = [
     Mutation(
         "records.credits.fill_up", "rule.produced_between(anchor, now_ms)", "rule.produced_between(0, now_ms)", FILLED
     ),
-    Mutation("records.bucket.full_at", "max(*latest, last_expiry(image))", "max(latest)", CREDIT_KEPT),
+    Mutation("records.bucket.full_at", "max(latest, last_expiry(image))", "latest", CREDIT_KEPT),
     # What a rate has made by an instant.
     Mutation("core.production.Rule.produced", MADE, "ticks // 1000 * 1000 * self.amount // self.period", PROMISE),
     Mutation("core.production.Rule.produced", MADE, "ticks * (self.amount // self.period)", EXACT),

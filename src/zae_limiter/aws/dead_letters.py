@@ -117,27 +117,22 @@ def _find_queue(aws: Aws, name: str) -> str:
 
 @contextmanager
 def _hold_messages(aws: Aws, url: str) -> Iterator[dict[str, dict[str, Any]]]:
-    """Receive every message, by id. At the end, however it comes, let others receive those that are left."""
+    """Receive messages, by id, until no new one comes. At the end, however it comes, let others receive those left."""
+    request = {"MaxNumberOfMessages": 10, "VisibilityTimeout": _HIDDEN_SECONDS}
     held: dict[str, dict[str, Any]] = {}
     try:
-        _receive(aws, url, held)
+        while True:  # a request that waits asks all of SQS's servers, any other only some
+            found = aws.call("sqs", "receive_message", QueueUrl=url, **request, WaitTimeSeconds=1).get("Messages", ())
+            fresh = {each["MessageId"]: each for each in found if each["MessageId"] not in held}
+            if not fresh:
+                break
+            held |= fresh
         yield held
     finally:
         for message in held.values():
             with suppress(InfrastructureError):  # what fails comes back by itself after a while
                 back = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
                 aws.call("sqs", "change_message_visibility", QueueUrl=url, **back)
-
-
-def _receive(aws: Aws, url: str, held: dict[str, dict[str, Any]]) -> None:
-    """Receive until nothing new comes. A request that waits asks all of SQS's servers, any other only some."""
-    request = {"MaxNumberOfMessages": 10, "VisibilityTimeout": _HIDDEN_SECONDS, "WaitTimeSeconds": 1}
-    while True:
-        found = aws.call("sqs", "receive_message", QueueUrl=url, **request).get("Messages", ())
-        fresh = {each["MessageId"]: each for each in found if each["MessageId"] not in held}
-        if not fresh:
-            return
-        held |= fresh
 
 
 def _parse_letters(held: Mapping[str, dict[str, Any]], on_unreadable: Callable[[str], object]) -> Iterator[DeadLetter]:

@@ -218,19 +218,23 @@ def draw_all(limits: Iterable[OwnedLimit], image: dict[str, Any], cost: Amounts,
         need = find(name)
         if need is None:
             continue
+        if need and after is image:
+            after = image.copy()
         tokens = image[tk]
-        if need >= 0:
-            held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
-            if held > capacity:
-                tokens -= held - capacity
-                held = capacity
-            if held < need + floor and not ov:
-                return None
-        if need:
-            if after is image:
-                after = image.copy()
+        if need < 0:
             after[tk] = tokens - need
             after[tc] += need
-            if need > 0 and held < need + floor:
+            continue
+        held = tokens + ((now_ms - anchor_ms) * amount + rest) // period
+        if held > capacity:
+            tokens -= held - capacity
+            held = capacity
+        if held < need + floor:
+            if not ov:
+                return None
+            if need:
                 after[ov] = after.get(ov, 0) + need - max(0, held)
+        if need:
+            after[tk] = tokens - need
+            after[tc] += need
     return after

@@ -1,10 +1,10 @@
 """Standing in line: when a waiter tries, when it looks at the store, and when it gives up.
 
-The first in line tries at the moment at which the refill has its tokens, and looks at the store at least once a second:
-other processes may have given something back. A return of this process wakes it at once.
+The first in line tries when the refill has made its tokens, and looks at the store at least once a second, as other
+processes may have given something back. A return of this process wakes it at once.
 
-Other processes wait for the same buckets. A waiter that was overtaken, or has waited for a second, leaves a mark in the
-bucket (`records.waiters`). Waiters that came later count it as if it had been served before them.
+Other processes wait for the same buckets. A waiter that was overtaken, or has waited for half a second, leaves a mark
+in the bucket (`records.waiters`). Waiters that came later count it as if it had been served before them.
 """
 
 from __future__ import annotations
@@ -123,8 +123,7 @@ class Standing:
     def _foresee(self, looked: bool) -> RateLimitExceeded | None:
         """Return the refusal to expect as of now, counting older waiters of other processes; None if a try may succeed.
 
-        Unless the store was just ``looked`` at, only these are a reason not to try. Nor are they when the time is up:
-        nobody is refused what is there.
+        Unless the store was just ``looked`` at, only these are a reason not to try, and not when the time is up.
         """
         now_ms, ticket = self.chain.instant(self._clock.now_ms()), self._ticket
         ahead = [
@@ -137,9 +136,9 @@ class Standing:
         return None if isinstance(error, CapacityExceeded) else error
 
     async def _hold_back(self) -> None:
-        """Wait while slots of a split bucket, or of many, are raced for and none is free that this process should take.
+        """Wait while processes race for slots of a split bucket or a large pool, and none of the free ones is for this.
 
-        Those that are free then are about to be taken again where they were freed.
+        Those are about to be taken again where they were freed.
         """
         while self._holds_back(now_ms := self._clock.now_ms()) and now_ms < self._deadline_ms:
             shards = list(self.chain.shards())
@@ -185,10 +184,10 @@ class Standing:
         return True
 
     def _holds_back(self, now_ms: int) -> bool:
-        """Return whether slots that other processes have freed are left to these.
+        """Return whether slots are left to the processes that have freed them.
 
         Those of a split bucket are, as it has no marks; and those of a large pool, of which each process has some that
-        come back often, unless all slots have changed hands and none of them came to this process.
+        come back often, unless all slots have changed hands without this process getting one.
         """
         chain = self.chain
         if not chain.slot_names or chain.sharded:
@@ -204,8 +203,6 @@ class Standing:
     def _is_next(self, now_ms: int) -> bool:
         """Return whether one of the next slots to be freed may be left to this waiter, by the marks of others."""
         mark, since_ms = self._ticket.mark, self._ticket.since_ms
-        if self.chain.sharded:
-            return False
         for level, seen in self.chain.primary_shards:
             older = [each.cost for each in find_waiters(seen.image, now_ms, mark) if each.since_ms < since_ms]
             if any(add_up(older).get(name, 0) > limit.slots * MILLI for name, limit in level.slot_limits.items()):

@@ -238,11 +238,14 @@ def full_at(image: Image) -> int:
 
     Deleting it then loses nothing. `FOR_EVER` for credit that does not expire.
     """
-    latest = [last_until(image), *[held.full_at() for held in all_tokens(image, reserved=True).values()]]
+    latest, anchor_ms = last_until(image), image[ANCHOR]
+    for name in _sort_names(without_slots(image) if SLOTS in image else tuple(image)):
+        if (rule := stored_rule(image, name)) is not None:
+            latest = max(latest, rule.fits_at(image[token_fields(name).tokens], anchor_ms, rule.capacity))
     if SLOTS in image:
         parked = [image[attr] for attr in image if attr.startswith(LIMIT_PREFIX) and attr.endswith(f"_{PARKED}")]
-        latest += [parse_parked(text)[0].full_at() for text in parked]
-    return max(latest) if CREDITS not in image else max(*latest, last_expiry(image))
+        latest = max([latest, *[parse_parked(text)[0].full_at() for text in parked]])
+    return latest if CREDITS not in image else max(latest, last_expiry(image))
 
 
 @lru_cache(maxsize=1024)
@@ -317,8 +320,8 @@ def _ranges(attrs: tuple[str, ...]) -> dict[str, tuple[int, int]]:
 
 def stored_rule(image: Image, name: str, shard: int = 0) -> Rule | None:
     """Return the rule that a limit's numbers were written under, or None if the record has none."""
-    whole = whole_rule(image, name)
-    return whole if whole is None else whole.share(shard, image.get(SHARDS, 1))
+    whole, count = whole_rule(image, name), image.get(SHARDS, 1)
+    return whole if whole is None or count == 1 else whole.share(shard, count)
 
 
 def whole_rule(image: Image, name: str) -> Rule | None:
@@ -327,7 +330,8 @@ def whole_rule(image: Image, name: str) -> Rule | None:
     capacity, amount, period = image.get(at.capacity), image.get(at.amount), image.get(at.period)
     if capacity is None or amount is None or period is None:
         return None
-    return _rule(capacity, amount, period, image.get(at.calendar)).begin(image.get(at.window))
+    rule = _rule(capacity, amount, period, image.get(at.calendar))
+    return rule if rule.calendar is None else rule.begin(image.get(at.window))
 
 
 def stored_names(attrs: Iterable[str]) -> set[str]:

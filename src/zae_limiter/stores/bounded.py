@@ -33,9 +33,8 @@ class BoundedMap(Generic[K, V]):
         """Remember a value, as the newest one."""
         with self._lock:
             entries = self._entries
-            if key in entries:
-                entries.move_to_end(key)
             entries[key] = value
+            entries.move_to_end(key)
             while len(entries) > self._max_entries:
                 entries.popitem(last=False)
 

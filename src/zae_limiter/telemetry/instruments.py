@@ -53,28 +53,25 @@ class Instruments:
     def __init__(self, provider: MeterProvider) -> None:
         meter = metrics.get_meter("zae_limiter", __version__, provider)
         self.tally = Tally()
-        self.decisions = meter.create_counter("zae_limiter.decisions", "{decision}", "Decisions by outcome")
-        self.overdrawn = meter.create_counter(
+        counter, sum_now = meter.create_counter, meter.create_observable_up_down_counter
+        self.decisions = counter("zae_limiter.decisions", "{decision}", "Decisions by outcome")
+        self.overdrawn = counter(
             "zae_limiter.overdrawn", "{decision}", "Decisions that exceeded a soft or bypassed limit"
         )
-        self.lost = meter.create_counter("zae_limiter.slots.lost", "{slot}", "Slots lost while their calls went on")
+        self.lost = counter("zae_limiter.slots.lost", "{slot}", "Slots lost while their calls went on")
+        self.alerts = counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
         self.held: Held[RateLimiter | SyncRateLimiter] = Held()
-        meter.create_observable_up_down_counter(
-            "zae_limiter.slots.held", [partial(_read_held, self.held)], "{slot}", "Slots held by this process"
-        )
+        sum_now("zae_limiter.slots.held", [partial(_read_held, self.held)], "{slot}", "Slots held by this process")
         self.prefetched: Held[Repository | SyncRepository] = Held()
-        meter.create_observable_up_down_counter(
-            "zae_limiter.prefetch.held", [partial(_read_held, self.prefetched)], "{token}", "Tokens drawn in advance"
-        )
-        self.alerts = meter.create_counter("zae_limiter.alerts", "{alert}", "Thresholds of limits that were crossed")
+        ahead = [partial(_read_held, self.prefetched)]
+        sum_now("zae_limiter.prefetch.held", ahead, "{token}", "Tokens drawn in advance")
         self.duration, self.wait, self.error, self.ratio = (
             meter.create_histogram(f"zae_limiter.{name}", unit, what, explicit_bucket_boundaries_advisory=bounds)
             for name, (unit, what, bounds) in _HISTOGRAMS.items()
         )
         for name, (unit, description) in _COUNTED.items():
-            meter.create_observable_counter(
-                f"zae_limiter.{name}", [partial(_read_tally, self.tally, name)], unit, description
-            )
+            read = [partial(_read_tally, self.tally, name)]
+            meter.create_observable_counter(f"zae_limiter.{name}", read, unit, description)
 
 
 def _read_held(held: Held[Any], _: CallbackOptions) -> Iterator[Observation]:

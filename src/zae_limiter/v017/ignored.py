@@ -77,7 +77,7 @@ def check_parallel_mode(mode: str) -> None:
 
 
 def read_earlier(given: EarlierOptions, on_unavailable: OnUnavailable | str | None) -> OnUnavailable | str | None:
-    """Return the policy of a limiter, also where it is given as ``failure_mode``. Warn of what has no effect."""
+    """Return the policy of a limiter, which may be given as ``failure_mode``. Warn of options without effect."""
     warn_ignored({name: value for name, value in given.items() if name != "failure_mode"}, EarlierOptions)
     mode = given.get("failure_mode")
     if mode is not None and on_unavailable is not None:

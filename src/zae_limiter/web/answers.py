@@ -91,7 +91,7 @@ def _start_entry(name: str, capacity: int) -> tuple[str, str]:
 def cost_above_capacity(name: str | None, capacity: int | None, requested: int) -> Answer:
     """Return the 413: never, so there is no ``Retry-After``.
 
-    ``name`` and ``capacity`` are of the limit that is too small; None where clients are not told them. Without a name
+    ``name`` and ``capacity`` are of the limit that is too small; None if clients are not told them. Without a name
     the capacity is not told either.
     """
     capacity = None if name is None else capacity
@@ -132,7 +132,7 @@ def unavailable(retry_after_s: int = 5, fields: Fields | None = None) -> Answer:
 
 
 def _make_answer(status: int, error: str, message: str, *lines: Line, **members: Any) -> Answer:
-    """Return problem details as an answer; ``members`` are more of them, or instead, and not sent where None."""
+    """Return problem details as an answer; ``members`` are more of them, or instead, and not sent if None."""
     problem = {"type": "about:blank", "title": error, "status": status, "detail": message, "violated-policies": None}
     problem |= {"error": error, "message": message, **members}
     told = {name: value for name, value in problem.items() if value is not None}

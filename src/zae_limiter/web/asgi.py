@@ -55,11 +55,11 @@ class RateLimitMiddleware(Middleware[App, RateLimiter]):
     """Limits the requests of an ASGI app.
 
     ``app``: the app. ``limiter``: a `RateLimiter` or a store URL. ``limits``: for every request that no rule of
-    ``rules`` is for. ``key``: whose tokens are taken where a rule does not say (`by_ip`). ``proxies``: how many, or
+    ``rules`` is for. ``key``: whose tokens are taken if a rule does not say (`by_ip`). ``proxies``: how many, or
     which, stand in front (nobody is believed by default). ``headers``: the profiles in which clients are told how much
     is left. ``respond(request, answer, error)``: may return another `Answer`, or an ASGI app such as a Starlette
     response, for a refusal. ``prefixes``: what the app takes off a path by itself before it routes, such as
-    ``["/api"]``, where that cannot be seen from outside. ``free_slots``: whether slots are freed ``"before"`` the last
+    ``["/api"]``, if that cannot be seen from outside. ``free_slots``: whether slots are freed ``"before"`` the last
     piece of a body is sent, or ``"after"`` the server has taken it.
 
     >>> from fastapi import FastAPI
@@ -169,7 +169,7 @@ class Exchange:
         return self._send(message)
 
     async def refuse(self, request: Request, error: Exception) -> None:
-        """Answer a refusal, by the app's own responder where there is one; raise it if an answer has begun."""
+        """Answer a refusal, by the app's own responder if there is one; raise it if an answer has begun."""
         if self.started:
             raise error
         made = await self._middleware.respond(request, self._middleware.answer(error), error)
@@ -192,7 +192,7 @@ class Exchange:
         await self._send(message)
 
     async def _send_last(self, message: Message) -> None:
-        """Send the end of a body and settle: before it, where slots are held; but all of a file is such an end.
+        """Send the end of a body and settle: before it, if slots are held; but all of a file is such an end.
 
         Where slots are freed late the end is sent on its own. A server such as uvicorn takes a piece of any size at
         once, and makes the next one wait until its buffer has room.
@@ -233,9 +233,9 @@ class Handshake(Exchange):
         await self._send(message)
 
     async def refuse(self, request: Request, error: Exception) -> None:
-        """Refuse the websocket: with the answer itself where nothing was accepted yet and the server can send it.
+        """Refuse the websocket: with the answer itself if nothing was accepted yet and the server can send it.
 
-        Else it is closed: 1013 to try again later, 1009 where retrying does not help, 1008 for the rest. If it is over
+        Else it is closed: 1013 to try again later, 1009 if retrying does not help, 1008 for the rest. If it is over
         already, the refusal is raised.
         """
         if self.gone:
@@ -258,7 +258,7 @@ _EXCHANGES = {"http": Exchange, "websocket": Handshake}
 
 
 async def send_answer(answer: Answer, send: Send, *, bodiless: bool = False, kind: str = "http.response") -> None:
-    """Send an answer, without its body where the request was ``HEAD``; ``kind`` is how its messages are called."""
+    """Send an answer, without its body if the request was ``HEAD``; ``kind`` is how its messages are called."""
     await send({"type": f"{kind}.start", "status": answer.status, "headers": [*map(_encode_line, answer.headers)]})
     await send({"type": f"{kind}.body", "body": b"" if bodiless else answer.body})
 
@@ -293,7 +293,7 @@ async def acquire(
     ``request``: the ASGI scope, or the request object of a framework. ``entity_id``, ``resource``, ``consume``,
     ``limits`` and ``max_wait`` are as for `RateLimiter.acquire`. The tokens are held until the response is done,
     settled through the lease, and told to the client as those of a rule are. A refusal that nobody catches is answered
-    by the middleware; where a framework catches everything, see `answer_of`.
+    by the middleware; if a framework catches everything, see `answer_of`.
     """
     leases = find_leases(request)
     lease: Lease = leases.middleware.limiter.acquire(entity_id, resource, consume, limits, None, max_wait)
@@ -341,8 +341,8 @@ class MessageLimit:
     async def take(self, websocket: Any) -> None:
         """Take the tokens of one message; ``websocket`` is its scope, or an object that has it as ``scope``.
 
-        Raises `RateLimitExceeded` where they are not there, and `SeveralKeysError`, after the client's address was
-        charged, where the websocket carries several API keys.
+        Raises `RateLimitExceeded` if they are not there, and `SeveralKeysError`, after the client's address was
+        charged, if the websocket carries several API keys.
         """
         scope: Scope = websocket if isinstance(websocket, dict) else websocket.scope
         leases = RequestLeases()

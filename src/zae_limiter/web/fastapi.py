@@ -39,7 +39,7 @@ _HIDDEN = "_rate_limit_lease"
 class Limited:
     """A dependency that takes tokens for its route and gives the lease.
 
-    ``resource``, ``cost``, ``key``, ``limits``, ``refund`` and ``max_wait`` are as for a `Rule`; where there is no
+    ``resource``, ``cost``, ``key``, ``limits``, ``refund`` and ``max_wait`` are as for a `Rule`; if there is no
     ``key``, that of the middleware. On the route of a websocket they are taken before the handshake and held until the
     websocket ends.
     """

@@ -58,7 +58,7 @@ class Fields:
     """The rate limit fields of responses.
 
     ``profiles``: the name of a profile, or several: ``ietf``, ``ietf-07``, ``x-ratelimit``, ``openai``, ``none``.
-    ``units``: what limits count, by limit name, where the name does not say so. ``levels``: the name of each level of a
+    ``units``: what limits count, by limit name, if the name does not say so. ``levels``: the name of each level of a
     hierarchy in policy names, the client's own first, ``""`` for no prefix; clients are told nothing of further levels.
     ``show_parents``: whether clients see the numbers of the levels above their own; without it, a refusal says which of
     those limits it was, and no more.
@@ -106,7 +106,7 @@ class Fields:
     def policy_name(self, depth: int, limit_name: str) -> str | None:
         """Return the name of a limit at a level of the hierarchy, 0 for the client's own; None if it is not told.
 
-        Two different limits never share a name: where a limit of the nameless level reads like one of a named level,
+        Two different limits never share a name: if a limit of the nameless level reads like one of a named level,
         it gets a dot in front.
 
         >>> [Fields().policy_name(depth, "rpm") for depth in (0, 1, 7)], Fields().policy_name(0, "parent.rpm")
@@ -135,7 +135,7 @@ class Fields:
     def view_statuses(self, statuses: Iterable[StatusFields]) -> tuple[list[LimitView], list[str]]:
         """Return the views of a refusal, each limit of each level that clients see, and what refused beyond these.
 
-        Of the latter they are told the names, where the level has one.
+        Of the latter they are told the names, if the level has one.
         """
         views: list[LimitView] = []
         hidden: list[str | None] = []

@@ -62,7 +62,7 @@ def find_mixing(environ: Mapping[str, Any]) -> Mixing:
 
 
 def _list_named(environ: Mapping[str, Any]) -> Iterable[tuple[str, str]] | None:
-    """Return the header lines under their names where the server shows them beside the environment; else None."""
+    """Return the header lines under their names if the server shows them beside the environment; else None."""
     scope = environ.get("asgi.scope")  # a2wsgi
     if isinstance(scope, Mapping):
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope.get("headers", ())]

@@ -131,7 +131,7 @@ def by_api_key(
     The same key sent twice is one key. Of several keys the one that ``accept`` knows is charged. Where it knows none,
     or there is no ``accept``, ``on_several`` decides: ``"refuse"`` answers 400, ``"address"`` charges the client's
     address. Several known keys, and more than eight keys, are always refused. A refused request is charged to the
-    client's address, once for each key that ``accept`` was asked about, and is a failure where failures are counted.
+    client's address, once for each key that ``accept`` was asked about, and is a failure if failures are counted.
     """
     headers = [_check_field_name(name) for name in (header if isinstance(header, list | tuple) else (header,))]
     if not headers:
@@ -157,7 +157,7 @@ def by_api_key(
             return _fallback(request)
 
         if accept is None:
-            words = set(found.words)  # a key holds no comma and no space: it is known where all words are the same one
+            words = set(found.words)  # a key holds no comma and no space: it is known if all words are the same one
             return choose([*words] if len(words) == 1 else [])
         return _ask_each(iter(asked), [], accept, choose)
 

@@ -76,7 +76,7 @@ class Middleware(Generic[AppT, LimiterT]):
         self._failure_rules = [each for each in bound if counting and (each.counts_failures or each.rule.exempt)]
         """The rules that are checked before anything is taken; a request that is exempt is exempt from both."""
         self._only_rule = self._rules[0] if self._rules and self._rules[0].for_all and not counting else None
-        """The rule of every request, where the first one is for all."""
+        """The rule of every request, if the first one is for all."""
         self._by_path = any(each.by_path for each in bound)
 
     def _limiter_type(self) -> type[LimiterT]:
@@ -94,7 +94,7 @@ class Middleware(Generic[AppT, LimiterT]):
     def bind(self, rule: Rule) -> BoundRule:
         """Bind a rule to the limiter.
 
-        Raises `ValidationError` where another one has different limits: they would overrule each other on one bucket.
+        Raises `ValidationError` if another one has different limits: they would overrule each other on one bucket.
         """
         if not (rule.exempt or rule.limits is None or callable(rule.resource)):
             ours = tuple(rule.limits)
@@ -106,7 +106,7 @@ class Middleware(Generic[AppT, LimiterT]):
         return BoundRule(rule, self.limiter, self.fields, self._key)
 
     def admit(self, request: Request, leases: RequestLeases) -> Pending:
-        """Take what the rules that are for the request ask for. Raises one of `REFUSALS` where that is not there."""
+        """Take what the rules that are for the request ask for. Raises one of `REFUSALS` if that is not there."""
         rule = self._only_rule
         return self._admit_by_rules(request, leases) if rule is None else leases.take_for(rule, request)
 
@@ -123,7 +123,7 @@ class Middleware(Generic[AppT, LimiterT]):
                     chosen.append(rule)
             for rule in reversed(chosen):  # the last one first, so that `lease_of` gives the lease of the first one
                 await finish(leases.take_for(rule, request))
-        if leases.refusal is not None:  # by a rule for failures, where no other rule is for the request
+        if leases.refusal is not None:  # by a rule for failures, if no other rule is for the request
             raise leases.refusal
 
     def lines(self, leases: RequestLeases) -> list[tuple[str, str]]:
@@ -164,7 +164,7 @@ class Middleware(Generic[AppT, LimiterT]):
 
 
 def open_limiter(limiter: LimiterT | str, kind: type[LimiterT]) -> LimiterT:
-    """Return a limiter, opened where ``limiter`` is the URL of a store. Raises `ValidationError` for anything else."""
+    """Return a limiter, opened if ``limiter`` is the URL of a store. Raises `ValidationError` for anything else."""
     opened = kind(limiter) if isinstance(limiter, str) else limiter
     if not isinstance(opened, kind):
         raise ValidationError("limiter", limiter, f"must be a {kind.__name__} or a store URL such as 'memory://'")

@@ -5,7 +5,7 @@ target that does not begin with a slash. So a path that is not plain is read in 
 Some frameworks do not route by the decoded path of the scope but by the path as it was sent; that is one more way to
 read it, except for the frameworks that are known not to.
 
-A server tells its prefix in the scope. What the app adds by itself is found in it, where it can be: the ``root_path``
+A server tells its prefix in the scope. What the app adds by itself is found in it, if it can be: the ``root_path``
 of a FastAPI app that the middleware is around or that is mounted below it, and Django's ``FORCE_SCRIPT_NAME``. The rest
 has to be given.
 """
@@ -41,7 +41,7 @@ class PathTooLong(ValidationError):
 class Prefix(NamedTuple):
     """A prefix that an app may take off: at the front only, or wherever it stands first.
 
-    ``sure`` means that it is taken off where the path goes on with a slash behind it.
+    ``sure`` means that it is taken off if the path goes on with a slash behind it.
     """
 
     text: str
@@ -56,14 +56,14 @@ class Prefix(NamedTuple):
                 yield rest if rest.startswith("/") else f"/{rest}"
 
     def cut_plainly(self, path: str) -> str | None:
-        """Return the rest of ``path`` where it is the prefix, or goes on with a slash behind it; else None."""
+        """Return the rest of ``path`` if it is the prefix, or goes on with a slash behind it; else None."""
         rest = path.removeprefix(self.text)
         is_in_front = path.startswith(self.text) and not self.text.endswith("/") and (not rest or rest.startswith("/"))
         return (rest or "/") if is_in_front else None
 
 
 class Paths(NamedTuple):
-    """The texts. The app routes by ``main`` where the request is ``plain``, and else by any of them.
+    """The texts. The app routes by ``main`` if the request is ``plain``, and else by any of them.
 
     An app may route a request that is ``astray`` by something else: no text tells which rule is for it.
     """
@@ -178,7 +178,7 @@ class Prefixes:
             more = [before] if before != path else []
             more += _find_texts_below_mounts(litestar, _tidy_path(before), routed)
         if self._is_quart and root and (path == root or not path.startswith(root)):
-            more.append("/ ")  # what Quart routes by where the path is not below the prefix
+            more.append("/ ")  # what Quart routes by if the path is not below the prefix
         if not self._decodes and litestar is None:
             more += _list_sent(scope, path)
             if self._blacksheep is not None:
@@ -191,7 +191,7 @@ class Prefixes:
     def _find_mounted_texts(self, path: str, known: Sequence[Prefix]) -> Iterator[str]:
         """Yield the texts by which mounted apps with a prefix of their own route: the path of the mount, and the rest.
 
-        Such an app takes its own prefix off the whole path, and where that is not in front, it takes nothing off.
+        Such an app takes its own prefix off the whole path, and if that is not in front, it takes nothing off.
         """
         if self._mounted is None:
             self._mounted = [found for each in _unwrap_app(self._app) for found in _find_mounted(each)]

@@ -285,4 +285,4 @@ PROFILES: dict[str, Callable[[Sequence[Policy]], Writer | None]] = {
     "x-ratelimit": x_ratelimit,
     "openai": openai,
 }
-"""The profiles by name, ``none`` being the absence of all; they return None where they have nothing to tell."""
+"""The profiles by name, ``none`` being the absence of all; they return None if they have nothing to tell."""

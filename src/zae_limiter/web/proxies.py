@@ -6,7 +6,7 @@ as far as our proxies reach. One header is believed and never another one instea
 others on as the client sent them.
 
 A WSGI server may have mixed ``X_Forwarded_For``, which no proxy writes, into ``X-Forwarded-For`` (see `header_names`).
-Where it joins the two, the header is believed only if it has no more values than our proxies write; where it keeps the
+If it joins the two, the header is believed only if it has no more values than our proxies write; if it keeps the
 last one, not at all.
 """
 
@@ -103,7 +103,7 @@ class Proxies:
         return value if isinstance(value, Proxies) else cls(0 if value is None else value)
 
     def client(self, peer: str | None, lines: Lines) -> Address | None:
-        """Return the client's address, None where it is unknown; the parameters are those of `origin`."""
+        """Return the client's address, None if it is unknown; the parameters are those of `origin`."""
         origin = self.origin(peer, lines)
         return parse(origin) if origin else None
 

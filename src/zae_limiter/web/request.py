@@ -86,7 +86,7 @@ class Request(ABC):
         """Return the values of the header ``name``, one per header line, in the order in which they came."""
 
     def header(self, name: str) -> str | None:
-        """Return the value of the header ``name``, its lines joined with commas; None where there is none."""
+        """Return the value of the header ``name``, its lines joined with commas; None if there is none."""
         lines = self.lines(name)
         return ", ".join(lines) if lines else None
 
@@ -97,7 +97,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def user(self) -> str | None:
-        """The name of the user that the app has authenticated; None where there is none."""
+        """The name of the user that the app has authenticated; None if there is none."""
 
     @property
     def origin(self) -> str | None:

@@ -24,7 +24,7 @@ from .request import Request
 from .rules import AnyLease, BoundRule
 
 Pending: TypeAlias = Coroutine[Any, Any, None] | None
-"""The rest of something that is still to be awaited; None where it is done."""
+"""The rest of something that is still to be awaited; None if it is done."""
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class RequestLeases:
     is_over = False
     """Whether the app has returned: what is taken from here on is settled at once."""
     _guesses = 0
-    """How many API keys were looked up, at least one, where the request is refused as it carries several."""
+    """How many API keys were looked up, at least one, if the request is refused as it carries several."""
     refusal: SeveralKeysError | None = None
     """The error to raise once the request has been charged for carrying several API keys."""
     failed: Sequence[AnyLease] = ()
@@ -73,7 +73,7 @@ class RequestLeases:
         return any(lease.holds_slots for lease in self.leases)
 
     def take_for(self, rule: BoundRule, request: Request) -> Pending:
-        """Take what a rule asks of a request; where it counts failures, only check whether that is there.
+        """Take what a rule asks of a request; if it counts failures, only check whether that is there.
 
         Raises as an acquire does. A request with several API keys is charged to the client's address and then refused
         with `SeveralKeysError`.
@@ -130,7 +130,7 @@ class RequestLeases:
     def _refuse(self, error: SeveralKeysError) -> None:
         """Raise the error as soon as a lease is taken. It is a failure, here and for the middlewares around this one.
 
-        Each key that was looked up costs as much as a request, or a failure: into debt where need be.
+        Each key that was looked up costs as much as a request, or a failure: into debt if need be.
         """
         self.refusal = error
         leases: RequestLeases | None = self
@@ -166,7 +166,7 @@ class RequestLeases:
         """Settle a request whose app has raised; ``untouched``: nothing was answered, and the client is there.
 
         A refusal gives everything back, unless it is for several API keys: those are charged, and they are a failure
-        even where the address has nothing left. Any other exception is charged like an answer with the status 500.
+        even if the address has nothing left. Any other exception is charged like an answer with the status 500.
         """
         refused = is_refusal(error)
         if untouched and self._guesses:
@@ -202,7 +202,7 @@ async def finish(pending: Awaitable[T] | None) -> None:
 
 
 async def _finish_all(leases: Iterable[AnyLease], step: Callable[[AnyLease], Pending], message: str) -> None:
-    """Take a step with every lease and log a ``message`` where it fails; raise a cancellation when all are taken."""
+    """Take a step with every lease and log a ``message`` if it fails; raise a cancellation when all are taken."""
     interrupted: BaseException | None = None
     for lease in leases:
         try:
@@ -218,7 +218,7 @@ async def _finish_all(leases: Iterable[AnyLease], step: Callable[[AnyLease], Pen
 def find_leases(request: Any) -> RequestLeases:
     """Return the leases that the middleware has left in an ASGI scope, a WSGI environment or a request object.
 
-    Raises `ValidationError` where the request has not come through the middleware.
+    Raises `ValidationError` if the request has not come through the middleware.
     """
     raw: MutableMapping[str, Any] | None = request if isinstance(request, dict) else None
     for name in ("scope", "environ", "META", "raw"):
@@ -234,7 +234,7 @@ def lease_of(request: Any) -> Any:
     """Return the lease of a request, to settle: a `Lease` on ASGI, a `SyncLease` on WSGI.
 
     ``request`` is an ASGI scope, a WSGI environment, or the request object of a framework. Where several leases were
-    taken it is the last one. Raises `ValidationError` where none was taken.
+    taken it is the last one. Raises `ValidationError` if none was taken.
     """
     leases: RequestLeases | None = find_leases(request)
     while leases is not None:

@@ -39,7 +39,7 @@ Key: TypeAlias = Callable[[Request], Identity | str | Awaitable[Identity | str |
 FAILURES = (401, 403, 500)
 """The statuses of failures unless a rule says otherwise; an exception without an answer counts as 500."""
 STORED_LIMITS = ("rpm",)
-"""The limits that a plain number counts for where the limits are stored."""
+"""The limits that a plain number counts for if the limits are stored."""
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_./-]")
 _LONGEST_NAME = 119
 """The longest default name in characters, without a hash."""
@@ -53,14 +53,14 @@ class Rule:
     ``methods``: such as ``["POST"]``; ``GET`` includes ``HEAD``. ``key``: whose tokens (`by_ip` unless said
     otherwise); a callable of yours may return an entity id. ``resource``: what the tokens are for; by default a name
     made from ``match`` and ``methods``. ``limits``: else the stored ones. ``cost``: a number, which counts for every
-    limit of requests (``rpm`` where limits are stored), or amounts by limit; or a callable. ``exempt``: no limit.
+    limit of requests (``rpm`` if limits are stored), or amounts by limit; or a callable. ``exempt``: no limit.
     ``refund``: statuses whose answers cost nothing, such as ``(502, 503)``; an exception that the app does not answer
     counts as 500. ``max_wait``: how many seconds a request may wait for its tokens, or a slot, before it is refused.
 
     Of every concurrency limit a request takes one slot, whatever its cost, and holds it until the response is done.
 
     ``count="failures"``: nothing is taken beforehand, but a request for which the cost is not there is refused; the
-    cost is charged if the answer is a failure, into debt where need be. ``failures`` are its statuses (401, 403 and 500
+    cost is charged if the answer is a failure, into debt if need be. ``failures`` are its statuses (401, 403 and 500
     unless said otherwise). Such a rule applies beside the first other rule that matches, not instead of it. It holds no
     slot while a request runs.
 
@@ -117,7 +117,7 @@ class Rule:
             object.__setattr__(self, "failures", _check_statuses("failures", self.failures))
 
     def templates(self) -> tuple[Template, ...] | None:
-        """Return the templates; None where a callable decides or everything matches."""
+        """Return the templates; None if a callable decides or everything matches."""
         if self.match is None or callable(self.match):
             return None
         return tuple(Template(text) for text in ([self.match] if isinstance(self.match, str) else self.match))
@@ -131,7 +131,7 @@ class Rule:
 
     @property
     def resource_name(self) -> str:
-        """The resource where none is computed: the given one, or one made from the templates."""
+        """The resource if none is computed: the given one, or one made from the templates."""
         if isinstance(self.resource, str):
             return self.resource
         templates = self.templates()
@@ -208,7 +208,7 @@ class Matcher:
         self._paths = paths
         self._astray = paths.astray
         self.open = dict.fromkeys((paths.main, *paths.others), True)
-        """The texts without a rule: True where none matches at all, False where one matches, but only loosely."""
+        """The texts without a rule: True if none matches at all, False if one matches, but only loosely."""
 
     @property
     def is_done(self) -> bool:
@@ -266,7 +266,7 @@ class BoundRule:
         """Whether templates decide."""
         self.counts_failures = rule.count == "failures"
         self.is_failure = _make_test(FAILURES if rule.failures is None else rule.failures)
-        """Returns whether an answer of this status is charged where failures are counted."""
+        """Returns whether an answer of this status is charged if failures are counted."""
         self.refunds = _make_test(rule.refund)
         """Returns whether an answer of this status costs nothing."""
         self._key = rule.key or key or by_ip()
@@ -279,7 +279,7 @@ class BoundRule:
         self._cost = None if callable(rule.cost) else self._expand_cost(rule.cost)
         constant = self._cost is not None and not callable(rule.resource)
         self._template = self._acquire("", self._resource_name, self._cost or {})
-        """The lease of every entity, where resource and cost are ``constant``: its options are checked once."""
+        """The lease of every entity, if resource and cost are ``constant``: its options are checked once."""
         self._for_entity = self._template.for_entity if constant else None
 
     def fits(self, request: Request, matcher: Matcher) -> bool | Awaitable[bool]:
@@ -307,9 +307,9 @@ class BoundRule:
         return matcher.exempt([said]) if self.rule.exempt else matcher.limit([said])
 
     def make_lease(self, request: Request) -> AnyLease | Awaitable[AnyLease]:
-        """Return the lease that the request needs, not yet entered; an awaitable where the rule has to wait for it.
+        """Return the lease that the request needs, not yet entered; an awaitable if the rule has to wait for it.
 
-        Raises `SeveralKeysError`, also out of the awaitable, where the request carries several API keys.
+        Raises `SeveralKeysError`, also out of the awaitable, if the request carries several API keys.
         """
         identity = self._key(request)
         if self._for_entity is None or not isinstance(identity, Identity):

@@ -2,7 +2,7 @@
 
 When tokens are taken, go back or stay is as in `asgi`. An answer has begun with its first chunk: until then the server
 can still answer otherwise. The end of the body settles and frees slots: the last byte of its ``Content-Length``, else
-the end of its chunks; or the server's ``close()`` where it was not read to its end. With ``free_slots="after"`` it is
+the end of its chunks; or the server's ``close()`` if it was not read to its end. With ``free_slots="after"`` it is
 always the end of the chunks, when the server has taken the last one and asks for more.
 """
 
@@ -206,7 +206,7 @@ def acquire(
 
 
 def start_answer(answer: Answer, start_response: StartResponse, *exc_info: Any, bodiless: bool = False) -> list[bytes]:
-    """Begin an answer, and return its body; an empty one where the request was ``HEAD``."""
+    """Begin an answer, and return its body; an empty one if the request was ``HEAD``."""
     phrase = HTTPStatus(answer.status).phrase if answer.status in _STATUSES else "Refused"
     start_response(f"{answer.status} {phrase}", list(answer.headers), *exc_info)
     return [] if bodiless else [answer.body]

@@ -101,17 +101,18 @@ def read_counts(limiter: SyncRateLimiter) -> dict[tuple[str, str], int]:
 def judge(run: Simulation, counted: Mapping[tuple[str, str], int]) -> list[Line]:
     """Compare the logs of a run with the limits and with what the store has counted."""
     lines = []
-    for whose, limit in [(party, limit) for party in PARTIES for limit in party.limits]:
-        name = (whose.id, limit.name)
-        log = run.logs[name]
-        grants = {entry.call: entry.tokens for entry in reversed(log)}  # the first entry of a call stays
-        estimated, refunded = sum(grants.values()), -sum(min(0, entry.tokens) for entry in log)
-        used = sum(entry.tokens for entry in log)
-        tokens = (estimated, refunded, used - estimated + refunded, used)
-        at_most = limit.capacity + limit.refill_amount * run.elapsed_ms / (limit.refill_period_seconds * 1000)
-        finding = examine(limit, log)
-        verdict = (at_most, finding, counted.get(name, 0), finding is None or not finding.passed)
-        lines.append(Line(whose.id, limit, len(grants), run.refused[name], *tokens, *verdict))
+    for party in PARTIES:
+        for limit in party.limits:
+            name = (party.id, limit.name)
+            log = run.logs[name]
+            grants = {entry.call: entry.tokens for entry in reversed(log)}  # the first entry of a call stays
+            estimated, refunded = sum(grants.values()), -sum(min(0, entry.tokens) for entry in log)
+            used = sum(entry.tokens for entry in log)
+            tokens = (estimated, refunded, used - estimated + refunded, used)
+            at_most = limit.capacity + limit.refill_amount * run.elapsed_ms / (limit.refill_period_seconds * 1000)
+            finding = examine(limit, log)
+            verdict = (at_most, finding, counted.get(name, 0), finding is None or not finding.passed)
+            lines.append(Line(party.id, limit, len(grants), run.refused[name], *tokens, *verdict))
     return lines
 
 

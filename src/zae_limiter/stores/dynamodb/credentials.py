@@ -178,11 +178,9 @@ class CredentialSource:
         except BaseException as error:
             self._end(run)
             if self.cached is not None and refused is None:
-                message, kind = (
-                    "The AWS credentials were not renewed; the old ones are still used: %s",
-                    type(error).__name__,
-                )
-                log_event(CREDENTIALS_NOT_RENEWED, message, error, zae_backend="dynamodb", zae_error_type=kind)
+                message = "The AWS credentials were not renewed; the old ones are still used: %s"
+                fields = {"zae_backend": "dynamodb", "zae_error_type": type(error).__name__}
+                log_event(CREDENTIALS_NOT_RENEWED, message, error, **fields)
             run.set_exception(error)
         else:
             self._end(run)

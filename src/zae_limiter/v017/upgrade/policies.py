@@ -37,7 +37,7 @@ from .moves import whole_number
 DISABLED = "disabled"
 ZONE = "sched_tz"
 NONE = "-"
-"""Stands for no schedule where the bucket has one for its other limits."""
+"""Stands for no schedule if the bucket has one for its other limits."""
 _ACCESS = {True: Access.DISABLED, False: Access.ENABLED, "bypass": Access.BYPASSED}
 _FIELDS = ("cp", "bx", "ra", "rp", "sched", "rsched", "rsa", "soft")
 _ENTRY = re.compile(r"((?:[mhDMw][0-9*/,-]+)*)((?:[scap][0-9]+)*)")

@@ -37,7 +37,7 @@ class UpgradePlan(NamedTuple):
     code: bool = False
     """Whether the aggregator has other code."""
     data: MoveReport | None = None
-    """What would be moved; None where the version record says that everything was."""
+    """What would be moved; None if the version record says that everything was."""
     version: bool = False
     """Whether the version record is to be written."""
     stragglers: Stragglers = Stragglers()
