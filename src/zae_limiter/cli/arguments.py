@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from ..core.kinds import WHOLE, parse_limit, parse_span
+from ..core.kinds import FORMS, WHOLE, parse_limit, parse_span
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 K = TypeVar("K")
@@ -72,14 +72,7 @@ def _parse_time(text: str, now: datetime, sign: int, what: str, forms: str) -> d
 
 def limit_option(*, required: bool = False) -> Decorator:
     """Return the option ``-l``, which takes limits."""
-    help = (
-        "NAME:RATE[/PERIOD][:BURST], may be repeated: tpm:100000 (a minute), rpm:1000/min, "
-        "tpm:10000/min:15000, jobs:10/30s. A quota is NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE: "
-        "tpd:1000000/day@Europe/Berlin, usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC', "
-        "chat:1000/5h@first-use (from the first use on). So many at once is NAME:SLOTS/concurrent: "
-        "parallel:10/concurrent, parallel:10/concurrent,ttl=2min,max_hold=1h. "
-        "Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8."
-    )
+    help = f"{FORMS}. Behind it ,soft, floors such as ,batch=0.3 or thresholds such as ,alert=0.8. May be repeated."
     names = ("--limit", "-l", "limits")
     return _make_option(parse_limit, *names, multiple=True, required=required, metavar="LIMIT", help=help)
 

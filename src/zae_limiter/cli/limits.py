@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -32,6 +32,8 @@ _CHANGES = 2
 """The exit code of ``--detailed-exitcode`` and of a dry run where there is something to do."""
 _COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 _MARKS = {"add": "+", "change": "~", "remove": "-"}
+Row: TypeAlias = tuple[str, str | None, str | None]
+"""Something that changes: its label, and how it is before and after, None if it is not there."""
 
 
 @click.group(cls=Group)
@@ -225,28 +227,16 @@ def _write(file: Path, text: str) -> None:
         raise click.ClickException(f"{file} cannot be written: {error}") from None
 
 
-class Row(NamedTuple):
-    """One thing that changes: what it is called, and how it is before and after, None where it is not there."""
-
-    label: str
-    before: str | None
-    after: str | None
-
-    @property
-    def mark(self) -> str:
-        """``+``, ``~`` or ``-``."""
-        return "+" if self.before is None else "-" if self.after is None else "~"
-
-
 def show_plan(plan: Plan, title: str, *, quiet: bool = False) -> None:
     """Print a plan in colours and its summary, which is all if ``quiet`` is True."""
     for subject, changes in [] if quiet else _group(plan):
         kinds = {change.kind for change in changes}
         mark = _MARKS[kinds.pop()] if len(kinds) == 1 else "~"
         click.echo(style(f"{mark} {subject}", fg=_COLOURS[mark], bold=True))
-        for row in _list_rows(changes):
-            sides = " -> ".join(side for side in (row.before, row.after) if side is not None)
-            click.echo(style(f"    {row.mark} {printable(f'{row.label} {sides}'.strip())}", fg=_COLOURS[row.mark]))
+        for label, before, after in _list_rows(changes):
+            mark = "+" if before is None else "-" if after is None else "~"
+            sides = " -> ".join(side for side in (before, after) if side is not None)
+            click.echo(style(f"    {mark} {printable(f'{label} {sides}'.strip())}", fg=_COLOURS[mark]))
     summary = f"Plan: {', '.join(f'{plan.count(kind)} to {kind}' for kind in _MARKS)}."
     if not plan.changes:
         summary = f"No changes: the store says what {title} states."
@@ -264,10 +254,10 @@ def show_unified(plan: Plan, title: str) -> None:
         click.echo(f"--- stored\n+++ {title}")
     for subject, changes in _group(plan):
         click.echo(f"@@ {subject} @@")
-        for row in _list_rows(changes):
-            for mark, text in (("-", row.before), ("+", row.after)):
+        for label, before, after in _list_rows(changes):
+            for mark, text in (("-", before), ("+", after)):
                 if text is not None:
-                    click.echo(f"{mark}{printable(f'{row.label} {text}'.strip())}")
+                    click.echo(f"{mark}{printable(f'{label} {text}'.strip())}")
 
 
 def _list_rows(changes: list[Change]) -> Iterator[Row]:
@@ -277,14 +267,13 @@ def _list_rows(changes: list[Change]) -> Iterator[Row]:
             if field == "limits":
                 yield from _compare_limits(before.get(field, ()), after)
             elif before.get(field) != after:
-                yield Row(LABELS.get(field, field), _spell(before.get(field)), _spell(after))
+                yield LABELS.get(field, field), _spell(before.get(field)), _spell(after)
 
 
 def _compare_limits(before: tuple[Limit, ...], after: tuple[Limit, ...]) -> Iterator[Row]:
-    old, new = ({limit.name: limit for limit in each} for each in (before, after))
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            yield Row(name, *(spell_terms(each[name]) if name in each else None for each in (old, new)))
+    old, new = ({limit.name: spell_terms(limit) for limit in each} for each in (before, after))
+    changed = {limit.name for limit in {*before} ^ {*after}}
+    yield from ((name, old.get(name), new.get(name)) for name in sorted(changed))
 
 
 def _spell(value: object) -> str | None:

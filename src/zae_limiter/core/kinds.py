@@ -44,7 +44,7 @@ class Kind:
     """A kind of limit: a rate, and what others do like one. They override the rest."""
 
     called = "rate"
-    form = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000, rpm:1000/min, tpm:10000/min:15000 or jobs:10/30s"
+    form = "NAME:RATE[/PERIOD][:BURST], e.g. tpm:100000 (a minute), rpm:1000/min, tpm:10000/min:15000, jobs:10/30s"
     options: tuple[str, ...] = ()
     """The options behind a text that only this kind has."""
     comeback = ", when {} has refilled"
@@ -91,8 +91,9 @@ class Quota(Kind):
 
     called = "quota"
     form = (
-        "a quota NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, tpd:1000/cron(0 9 * * 1-5)@UTC"
-        " or tpd:1000/5h@first-use"
+        "a quota NAME:AMOUNT[+ROLLOVER]/WINDOW@ZONE, e.g. tpd:1000000/day@Europe/Berlin, "
+        "usd:30/month@UTC,on=15,at=09:00, 'tpd:1000/cron(0 9 * * 1-5)@UTC', "
+        "chat:1000/5h@first-use (from the first use on)"
     )
     options = ("at", "on")
     comeback = ", when a new window of {} has begun"
@@ -134,7 +135,7 @@ class Concurrency(Kind):
     """So many slots at once."""
 
     called = "limit of slots"
-    form = "so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. parallel:10/concurrent,ttl=60"
+    form = "so many at once NAME:SLOTS/concurrent[,ttl=T][,max_hold=T], e.g. parallel:10/concurrent,ttl=2min"
     options = ("ttl", "max_hold")
     comeback = " at the latest, when slots of {} have come back"
 
@@ -161,7 +162,8 @@ class Concurrency(Kind):
 
 KINDS: dict[str, Kind] = {"rate": Kind(), "quota": Quota(), "concurrency": Concurrency()}
 """The kinds by their names; of those that read a text the last one counts."""
-_FORMS = "; or ".join(kind.form for kind in KINDS.values())
+FORMS = "; or ".join(kind.form for kind in KINDS.values())
+"""Says how limits are written as texts."""
 
 
 def kind_of(limit: Limit) -> Kind:
@@ -185,7 +187,7 @@ def parse_limit(text: str) -> Limit:
         own, policy = _read_options(kind, options)
         return replace(kind.parse(name, head, own), **policy)
     except ValueError as error:  # of which `ValidationError` is one
-        raise ValueError(f"{text!r}: {error}; write {_FORMS}") from None
+        raise ValueError(f"{text!r}: {error}; write {FORMS}") from None
 
 
 def _read_options(kind: Kind, options: Iterable[str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -51,7 +51,7 @@ class LeaseCore(LeaseView):
 
         It skips the checks of `RateLimiter.acquire`, for code that makes many similar leases.
         """
-        others = [(part._resource, part._cost) for part in self._others]
+        others = [(lease._resource, lease._cost) for lease in self._others]
         return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
 
     def resource(self, name: str) -> Self:
@@ -60,9 +60,9 @@ class LeaseCore(LeaseView):
         It begins and ends with this one, which is the lease of the first resource. Raise `ValidationError` if ``name``
         is not one of `resources`.
         """
-        for part in self._parts:
-            if part._resource == name:
-                return part
+        for lease in self._leases:
+            if lease._resource == name:
+                return lease
         known = ", ".join(self.resources)
         raise ValidationError("resource", name, f"is not a resource of this lease; there are {known}")
 
@@ -82,9 +82,9 @@ class LeaseCore(LeaseView):
         """Take the tokens, or raise; without a store, as the unavailability policy says."""
         if self._others:
             grant = await self._port.charger.take(self._joint_request())
-            grants = [None] * len(self._parts) if grant is None else grant.split_by_resource()
-            for part, each in zip(self._parts, grants, strict=True):
-                part._accept(each)
+            grants = [None] * len(self._leases) if grant is None else grant.split_by_resource()
+            for lease, each in zip(self._leases, grants, strict=True):
+                lease._accept(each)
             return
         request = AcquireRequest(self._entity_id, self._resource, self._cost, self._options)
         grant = await self._port.charger.take(request)
@@ -111,8 +111,8 @@ class LeaseCore(LeaseView):
             self._delta = self._delta or {}
 
     def _joint_request(self) -> AcquireRequest:
-        """Return what all parts ask for together."""
-        cost = {qualify(name, part._resource): need for part in self._parts for name, need in part._cost.items()}
+        """Return what all leases ask for together."""
+        cost = {qualify(name, lease._resource): need for lease in self._leases for name, need in lease._cost.items()}
         return AcquireRequest(self._entity_id, self.resources, cost, self._options)
 
     async def _check(self) -> None:
@@ -121,9 +121,9 @@ class LeaseCore(LeaseView):
     async def _charge(self, times: int) -> None:
         """Charge the cost ``times`` times, to the end even if the caller is cancelled."""
         charges = []
-        for part in self._parts:
-            cost = {name: amount * times for name, amount in part._cost.items()}
-            charges.append(Corrections(part._request, [(None, cost)], part._disclaim))
+        for lease in self._leases:
+            cost = {name: amount * times for name, amount in lease._cost.items()}
+            charges.append(Corrections(lease._request, [(None, cost)], lease._disclaim))
         await self._port.charger.settle(charges)
 
     async def _consume_more(self, amounts: Mapping[str, int] | None, named: Mapping[str, int]) -> None:
@@ -233,16 +233,16 @@ class LeaseCore(LeaseView):
 
         ``final``: as for `exit`. A lease that is not open is left as it is.
         """
-        parts = (*self._others, self)  # itself last: should another thread correct meanwhile, the lease is still open
-        if any(part._open and part._delta is not None for part in parts):
+        leases = (*self._others, self)  # itself last: should another thread correct meanwhile, the lease is still open
+        if any(lease._open and lease._delta is not None for lease in leases):
             return False
-        for part in parts:
-            if part._open:
-                part._open = False  # first: a correction that comes later in another thread sees it
-                if part._delta is not None:
-                    part._open = True
+        for lease in leases:
+            if lease._open:
+                lease._open = False  # first: a correction that comes later in another thread sees it
+                if lease._delta is not None:
+                    lease._open = True
                     return False
-                part._correctable = not final
+                lease._correctable = not final
         return True
 
     def _end(self, failed: bool, give_back: bool = False, final: bool = True) -> list[Corrections]:
@@ -265,10 +265,10 @@ class LeaseCore(LeaseView):
             settle_now = charger.settle_now
             if settle_now is None or self._extra or not settle_now(self._entity_id, self._resource, granted, delta):
                 left = self._share_out(self._grants, delta)
-        for part in self._others:
-            if part._open:
-                part._open = False
-                left += part._end(failed, give_back, final)
+        for lease in self._others:
+            if lease._open:
+                lease._open = False
+                left += lease._end(failed, give_back, final)
         return left
 
     def _notify(self, taken: Mapping[str, int], delta: Mapping[str, int]) -> None:

@@ -55,7 +55,7 @@ class LeaseView:
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources of the lease, in the order in which the acquire has named them."""
-        return tuple([part._resource for part in self._parts])
+        return tuple([lease._resource for lease in self._leases])
 
     @property
     def consumed(self) -> dict[str, int]:
@@ -94,7 +94,7 @@ class LeaseView:
     @property
     def lost(self) -> bool:
         """Whether a slot that it holds was lost: not renewed in time, or taken away. Its call goes on without."""
-        return any(part._holder is not None and part._holder.has_lost for part in self._parts)
+        return any(lease._holder is not None and lease._holder.has_lost for lease in self._leases)
 
     @property
     def settled(self) -> bool:
@@ -104,7 +104,7 @@ class LeaseView:
     @property
     def holds_slots(self) -> bool:
         """Whether it holds slots of concurrency limits, which `exit` frees."""
-        return any(part._holder is not None and part._holder.holds for part in self._parts)
+        return any(lease._holder is not None and lease._holder.holds for lease in self._leases)
 
     @property
     def available(self) -> dict[str, int]:
@@ -148,6 +148,6 @@ class LeaseView:
         return () if grant is None else (grant, *self._extra)
 
     @property
-    def _parts(self) -> tuple[Self, ...]:
+    def _leases(self) -> tuple[Self, ...]:
         """The leases of each resource."""
         return (self, *self._others)
