@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any
 
 from . import names
 from .calendar import Calendar
-from .policy import LimitPolicy, check_alerts, check_floors
+from .policy import check_alerts, check_floors
 from .schedule import ScheduleEntry, check_factor, check_new_schedule, check_schedule, find_active, read_schedule
 from .validation import (
     MAX_AMOUNT as MAX_AMOUNT,
@@ -110,24 +110,64 @@ class Limit:
             self._apply(entry)
 
     @classmethod
-    def per_second(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
+    def per_second(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
+    ) -> Limit:
         """Return a limit of ``rate`` tokens a second, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
-        return cls.custom(name, rate if burst is None else burst, rate, 1, **policy)
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 1, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
-    def per_minute(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
+    def per_minute(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
+    ) -> Limit:
         """Return a limit of ``rate`` tokens a minute, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
-        return cls.custom(name, rate if burst is None else burst, rate, 60, **policy)
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 60, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
-    def per_hour(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
+    def per_hour(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
+    ) -> Limit:
         """Return a limit of ``rate`` tokens an hour, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
-        return cls.custom(name, rate if burst is None else burst, rate, 3_600, **policy)
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 3_600, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
-    def per_day(cls, name: str, rate: int, burst: int | None = None, **policy: Unpack[LimitPolicy]) -> Limit:
+    def per_day(
+        cls,
+        name: str,
+        rate: int,
+        burst: int | None = None,
+        *,
+        soft: bool = False,
+        floors: Mapping[str, float] | None = None,
+        alerts: Sequence[float] = (),
+    ) -> Limit:
         """Return a limit of ``rate`` tokens a day, up to ``burst`` (or ``rate``) at once; keywords: see `custom`."""
-        return cls.custom(name, rate if burst is None else burst, rate, 86_400, **policy)
+        capacity = rate if burst is None else burst
+        return cls.custom(name, capacity, rate, 86_400, soft=soft, floors=floors, alerts=alerts)
 
     @classmethod
     def custom(

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypedDict
-
 from . import names
 from .validation import ValidationError
-
-
-class LimitPolicy(TypedDict, total=False):
-    """The keywords of `Limit` that all rates have."""
-
-    soft: bool
-    floors: Mapping[str, float] | None
-    alerts: Sequence[float]
 
 
 def check_floors(floors: object) -> tuple[tuple[str, float], ...]:

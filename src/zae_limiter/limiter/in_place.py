@@ -162,13 +162,11 @@ class InPlace:
         plan, missing, now_ms = self._look(chain, asked_ms)
         if plan is None or (missing and any(level.is_unsure(now_ms) for level in chain.levels)):
             return None
-        for level, _ in missing:
-            if not _fits_new(level, cost):
-                return None
+        if not all(_fits_new(level, cost) for level, _ in missing):
+            return None
         chain.plan = None if missing else plan
-        after: list[Image] | None = []
-        if plan.buckets:
-            after = self._draw(chain, plan, cost, now_ms, asked_ms) if plan.is_complete or not missing else None
+        is_told = plan.is_complete or not missing
+        after = self._draw(chain, plan, cost, now_ms, asked_ms) if is_told else None
         if after is None:
             return None
         if missing:

@@ -225,9 +225,8 @@ def _take_from_several(level: BucketShards, request: SlotRequest, now_ms: int) -
 def _find_spare(level: BucketShards, names: Mapping[str, int], now_ms: int) -> list[tuple[BucketShard, dict[str, int]]]:
     """Return what each shard that exists can give of some limits, beside its share of what has to be left."""
     found = []
-    for shard in level.shards:
-        if shard.seen.image is not None:
-            balances = bucket.reading([(shard.level, shard.seen.image)], now_ms).balances
-            floor = shard.level.floor(shard.seen.image)
+    for shard, image in [(shard, shard.seen.image) for shard in level.shards]:
+        if image is not None:
+            floor, balances = shard.level.floor(image), bucket.reading([(shard.level, image)], now_ms).balances
             found.append((shard, {name: balances[name][0].level(now_ms) - floor[name] for name in names}))
     return found

@@ -135,8 +135,8 @@ def find_frame(level: BucketLimits, image: Image, now_ms: int) -> Frame | None:
             if calendar.is_idle(now_ms):
                 idle.add(name)
         by_name[name] = frame = TokenFrame.of(limit.rule, anchor_ms, limit.at, now_ms, limit.floor)
-        start, end = max(start, frame.start), min(end, frame.end)
-        until_ms = min(until_ms, limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1)
+        far_ms = frame.reaches(REACH) if frame.amount else limit.rule.fits_at(0, anchor_ms, REACH + 1) - 1
+        start, end, until_ms = max(start, frame.start), min(end, frame.end), min(until_ms, far_ms)
     whose, with_lots = (anchor_ms, image[MADE], image[CONFIG_VERSION]), frozenset([lot.limit_name for lot in lots])
     return Frame(*whose, by_name, (start, end), until_ms, with_lots, frozenset(idle))
 

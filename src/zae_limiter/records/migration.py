@@ -94,8 +94,9 @@ def _migrate_limit(
     if at.tokens not in image:
         change.bounds.pop(at.tokens, None)
         # Lots only have to hold what was counted on: more does no harm, as nothing else was there.
-        bounds = {attr: change.bounds[attr] for attr, _ in lots if attr in change.bounds}
-        change.bounds |= {attr: (min(abs(low), high), FAR) for attr, (low, high) in bounds.items()}
+        for attr in [attr for attr, _ in lots if attr in change.bounds]:
+            low, high = change.bounds[attr]
+            change.bounds[attr] = low if low > 0 else high, FAR
         change.put[at.consumed] = image.get(at.consumed, 0) + change.add.pop(at.consumed, 0)
     return fits
 
