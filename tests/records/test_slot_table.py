@@ -69,11 +69,16 @@ def test_what_was_last_seen_is_read_once_and_then_followed() -> None:
     write = Write(KEY, put={"s_a_1": NOW + 1, "f_a_1": f"{NOW:x}.1-ab-1"}, seen=EMPTY)
     after = apply_write(EMPTY, write)
     assert after is not None
-    table = seen.follow(after, write)
-    assert table is not None
-    assert table.of("a").untils == {1: NOW + 1}
-    assert seen.follow(after, None) is None, "others may have written as well"
-    assert seen.follow(after, write._replace(seen=dict(EMPTY))) is None, "it was planned from another image"
-    seen.show(after, NOW, table)
-    assert seen.slots_of(after) is table
+    more = {**after, "s_a_2": NOW + 1, "f_a_2": f"{NOW:x}.2-ab-1"}
+    for shown, planned, numbers in (
+        (after, write, {1}),
+        (more, None, {1, 2}),  # others may have written as well
+        (more, write._replace(seen=dict(EMPTY)), {1, 2}),  # it was planned from another image
+        (more, write, {1}),  # the write alone is looked at
+    ):
+        seen.show(EMPTY, NOW)
+        seen.show(shown, NOW, write=planned)
+        table = seen.slots_of(shown)
+        assert table.of("a").untils == dict.fromkeys(numbers, NOW + 1)
+        assert seen.slots_of(shown) is table
     assert seen.slots_of(EMPTY).of("a").untils == {}, "an older image is read again"

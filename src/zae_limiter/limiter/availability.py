@@ -104,14 +104,14 @@ class StoreAvailability:
             self.is_up = True
             self._tell(STORE_AVAILABLE, "store answers again")
         self.answers += 1
-        self._close_breaker()
+        if self.is_open:
+            self._close_breaker()
 
     def _close_breaker(self) -> None:
-        if self.is_open:
-            with self._lock:
-                closes, self._waited, self.is_open = self.is_open, 0.0, False
-            if closes:
-                self._tell(BREAKER_CLOSED, "store is asked by everybody again")
+        with self._lock:
+            closes, self._waited, self.is_open = self.is_open, 0.0, False
+        if closes:
+            self._tell(BREAKER_CLOSED, "store is asked by everybody again")
 
     def _tell(self, event: Event, message: str, *args: object, **fields: object) -> None:
         log_event(event, message, *args, **self._backend.log_fields(), **fields)

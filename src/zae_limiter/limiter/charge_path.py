@@ -15,7 +15,7 @@ from ..core.errors import RateLimitExceeded, ValidationError
 from ..core.production import FOR_EVER, MILLI
 from ..core.values import LimitStatus
 from ..records import bucket, keys
-from ..records.algebra import Image, Key, Write
+from ..records.algebra import Image, Key
 from ..records.level import SHARDS, BucketLimits
 from ..records.slot_table import NO_TABLE, SLOTS, SlotTable
 from ..records.slots import MOST_TAKEN, count_takes
@@ -40,17 +40,12 @@ class BucketShard(NamedTuple):
         image = self.seen.image
         return self.level.shard_count > 1 if image is None else image.get(SHARDS, 1) != self.level.shard_count
 
-    def show(self, image: Image | None, now_ms: int, write: Write | None = None) -> None:
-        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one.
-
-        With a ``write`` it is known that this alone has changed the image that it was planned from.
-        """
-        table: SlotTable | None = NO_TABLE
-        if image is not None and (write is None or SLOTS in image):
-            table = None if write is None else self.seen.follow(image, write)
-            if table is None:
-                table = SlotTable.parse(image) if SLOTS in image else NO_TABLE
-                bucket.check(self.level.key, image, table)
+    def show(self, image: Image | None, now_ms: int) -> None:
+        """Keep what the store has shown of the bucket. Raise CorruptRecordError for a damaged one."""
+        table = NO_TABLE
+        if image is not None:
+            table = SlotTable.parse(image) if SLOTS in image else table
+            bucket.check(self.level.key, image, table)
         self.seen.show(image, now_ms, table)
 
 

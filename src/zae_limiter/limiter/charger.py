@@ -215,9 +215,9 @@ class Charger:
         failures: list[ZAELimiterError] = []
         for each in corrections:
             deadline = self.backend.deadline(each.request.options.timeout)
-            slots = () if each.holder is None else each.holder.slots
-            kept = [slot for slot in slots if not slot.lost]
-            self.slot_leases.let_go(slots)
+            kept = [] if each.holder is None else [slot for slot in each.holder.slots if not slot.lost]
+            if each.holder is not None:
+                self.slot_leases.let_go(each.holder.slots)
             for grant, delta in each.shares:
                 try:
                     await self._settle(each.request, grant, delta, deadline)
@@ -259,7 +259,7 @@ class Charger:
             await self.engine.settle(grant, delta, deadline)
             return
         answers = availability.answers
-        if not availability.may_ask(options.policy, options.timeout):
+        if availability.is_open and not availability.may_ask(options.policy, options.timeout):
             raise RateLimiterUnavailable("The store has not answered lately; it was not asked.")
         try:
             if grant is None:

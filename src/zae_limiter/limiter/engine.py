@@ -14,12 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..core.change import Change
 from ..core.decide import refusal
-from ..core.errors import (
-    CapacityExceeded,
-    RateLimiterUnavailable,
-    ValidationError,
-    ZAELimiterError,
-)
+from ..core.errors import CapacityExceeded, RateLimiterUnavailable, ValidationError, ZAELimiterError
 from ..core.production import MILLI
 from ..logs import RETURN_LOST, log_event
 from ..records import charging, ledger, migration
@@ -176,8 +171,11 @@ class Engine:
                 self._lines.stir(grant.chain.roots)
 
     async def settle_parts(self, chain: ChargePath, parts: Sequence[SettlementPart], deadline: Deadline) -> None:
-        """Settle parts of charges of a chain, by writes that nothing can refuse."""
-        await Settling(self._backend, self._chains, chain, deadline, self._announcer).settle(parts)
+        """Settle parts of charges of a chain; in parallel if one commit of them all would cost more."""
+        settling = Settling(self._backend, self._chains, chain, deadline, self._announcer)
+        if parts:
+            at_once = self._atomic or len(parts) == 1
+            await (settling.settle_together(parts) if at_once else settling.settle_each(parts))
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return an awaitable that completes ``work`` even if the caller is cancelled."""
@@ -298,10 +296,10 @@ class Engine:
             level, seen = part.shard
             if seen.lost or seen.contended:
                 seen.mark_written(undisturbed=charging.is_undisturbed(level, seen.image, image, part.cost))
-            if outcome.undisturbed and not level.slot_limits:  # it comes from an image that was inspected
-                seen.show(image, now_ms)
+            if outcome.undisturbed:
+                seen.show(image, now_ms, write=part.write)
             else:
-                part.shard.show(image, now_ms, part.write if outcome.undisturbed else None)
+                part.shard.show(image, now_ms)
             if level.token_limits.soft or (level.slot_limits and level.may_overdraw):
                 self._announcer.announce_overdraft(level, part.write, now_ms)
             if part.slots and seen.freed:

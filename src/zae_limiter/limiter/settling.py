@@ -148,18 +148,13 @@ class Settling:
     deadline: Deadline
     announcer: Announcer
 
-    async def settle(self, parts: Sequence[SettlementPart]) -> None:
-        """Settle all parts; in parallel if one commit of them all would cost more."""
-        if not parts:
-            return
-        if len(parts) == 1 or self.backend.store.capabilities.free_atomic_commit:
-            await self._settle_together(parts)
-            return
-        for result in await self.backend.runtime.run_together([self._settle_together([part]) for part in parts]):
+    async def settle_each(self, parts: Sequence[SettlementPart]) -> None:
+        """Settle each in a commit of its own, in parallel."""
+        for result in await self.backend.runtime.run_together([self.settle_together([part]) for part in parts]):
             if isinstance(result, BaseException):
                 raise result
 
-    async def _settle_together(self, parts: Sequence[SettlementPart]) -> None:
+    async def settle_together(self, parts: Sequence[SettlementPart]) -> None:
         """Settle in one commit."""
         gone = [part.shard for part in parts if part.shard.seen.image is None]
         if gone:
@@ -177,15 +172,17 @@ class Settling:
             if len(found) < len(parts):
                 await self._settle_apart(parts)
                 return
-            current = await self._find_levels(stored=True) if any(part.owes for part in parts) else {}
+            owes = any(part.owes for part in parts)
+            current = await self._find_levels(stored=True) if owes else {}
             now_ms = self.backend.clock.now_ms()
             planned = [
-                (part, image, part.settle(image, now_ms, _level_now(part, image, current))) for part, image in found
+                (part, image, part.settle(image, now_ms, _level_now(part, image, current) if current else None))
+                for part, image in found
             ]
             changes = [self._complete(*each, now_ms) for each in planned]
             outcome = await self.backend.commit_changes(changes, self.deadline)
             if isinstance(outcome, Committed):
-                await self._learn(planned, outcome, now_ms)
+                await self._learn(planned, outcome, now_ms, owes=owes)
                 return
             for part in parts:
                 if part.shard.level.key in outcome.images:
@@ -203,7 +200,12 @@ class Settling:
         return change
 
     async def _learn(
-        self, planned: Sequence[tuple[SettlementPart, Image, SettlementWrite]], outcome: Committed, now_ms: int
+        self,
+        planned: Sequence[tuple[SettlementPart, Image, SettlementWrite]],
+        outcome: Committed,
+        now_ms: int,
+        *,
+        owes: bool,
     ) -> None:
         """Keep what was settled, and the images after it.
 
@@ -212,7 +214,10 @@ class Settling:
         """
         for (part, _, each), image in zip(planned, outcome.images, strict=True):
             level, seen = part.shard
-            part.shard.show(image, now_ms, each.write if outcome.undisturbed else None)
+            if outcome.undisturbed:
+                seen.show(image, now_ms, write=each.write)
+            else:
+                part.shard.show(image, now_ms)
             if part.slots:
                 for slot in part.slots:
                     slot.ended = True
@@ -221,7 +226,7 @@ class Settling:
                 self.announcer.announce_overdraft(level, each.write, now_ms)
             if each.alerts:
                 await self.announcer.announce_alerts(level, each.alerts, self.deadline)
-            until_ms = bucket.required_expiry(image) if image is not None and part.owes else None
+            until_ms = bucket.required_expiry(image) if owes and image is not None and part.owes else None
             if image is not None and until_ms is not None:
                 # Unless it has moved: one that was migrated knows the debt, and one that was split never expires.
                 write = Write(level.key, ((ANCHOR, "=", image[ANCHOR]),), expires_at_ms=until_ms)
@@ -235,12 +240,12 @@ class Settling:
         split = [part for part in parts if part.is_split]
         plain = [part for part in parts if part not in gone and part not in split]
         if plain:
-            await self._settle_together(plain)
+            await self.settle_together(plain)
         for part in gone:
             await self._remake(part)
         for part in split:
             for half in part.split(self.backend):
-                await self._settle_together([half])
+                await self.settle_together([half])
 
     async def _remake(self, part: SettlementPart) -> None:
         """Make a bucket that is gone again if something is owed to it; else only count the usage."""
@@ -273,7 +278,7 @@ class Settling:
                 return
             shard.show(outcome.images.get(charged.key), now_ms)
             if shard.seen.image is not None:
-                await self._settle_together([part._replace(shard=shard)])
+                await self.settle_together([part._replace(shard=shard)])
                 return
 
     async def _find_levels(self, *, stored: bool = False) -> dict[str, BucketLimits]:

@@ -303,8 +303,10 @@ class SlotLeases:
                     return
             else:
                 image = outcome.images.get(change.write.key)
-            is_ours_alone = isinstance(outcome, Committed) and outcome.undisturbed
-            record.shard.show(image, now_ms, change.write if is_ours_alone else None)
+            if isinstance(outcome, Committed) and outcome.undisturbed:
+                record.shard.seen.show(image, now_ms, write=change.write)
+            else:
+                record.shard.show(image, now_ms)
 
     def _plan(self, record: HeldRecord, image: Image, slots: Sequence[TakenSlot], now_ms: int) -> BucketChange:
         (level, seen), change = record.shard, Change()

@@ -96,7 +96,8 @@ class Backend:
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins now."""
-        return Deadline.begin(self.timeout if seconds is None else seconds, self.stopwatch)
+        seconds = self.timeout if seconds is None else seconds
+        return Deadline(self.stopwatch() + seconds, seconds, self.stopwatch, seconds)
 
     async def begin(self, seconds: float | None = None) -> Deadline:
         """Return the deadline of a call that begins as soon as the store is prepared for calls."""

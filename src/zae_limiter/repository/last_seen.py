@@ -132,8 +132,13 @@ class LastSeen:
         self.epoch = object()
         """Another one as soon as the limits that the image holds may be others, or begin at another anchor."""
 
-    def show(self, image: Image | None, now_ms: int, table: SlotTable | None = None) -> None:
-        """Keep a newer image, with its slots if they were read. The instant never goes back, should the clock do so."""
+    def show(
+        self, image: Image | None, now_ms: int, table: SlotTable | None = None, write: Write | None = None
+    ) -> None:
+        """Keep a newer image, with its slots if they were read. The instant never goes back, should the clock do so.
+
+        With a ``write`` it is known that this alone has changed the image that it was planned from.
+        """
         self.refused = False
         before = self.image
         if before is None or image is None or before[ANCHOR] != image[ANCHOR] or before.get(MADE) != image.get(MADE):
@@ -141,6 +146,8 @@ class LastSeen:
         if image is not None and SLOTS in image:
             if now_ms - self.seen_ms >= _APART_MS:
                 self.before = None if before is None else self._slots[1]
+            if write is not None and write.seen is self._slots[0]:
+                table = self._slots[1].follow(image, (*write.put, *write.remove))
             self._slots = (image, table or SlotTable.parse(image))
         elif self._slots is not _NO_SLOTS:
             self._slots = _NO_SLOTS
@@ -149,15 +156,6 @@ class LastSeen:
         self.image = image
         if now_ms > self.seen_ms:
             self.seen_ms = now_ms
-
-    def follow(self, image: Image, write: Write | None) -> SlotTable | None:
-        """Return the slots of an image that ``write`` alone has made of the last one; None if that is not known."""
-        before, table = self._slots
-        if write is None:
-            return None
-        if SLOTS not in image:
-            return NO_TABLE
-        return table.follow(image, (*write.put, *write.remove)) if write.seen is before else None
 
     def slots_of(self, image: Image | None) -> SlotTable:
         """Return the slots of an image, which mostly is the last one."""
