@@ -23,8 +23,6 @@ SKEW_MS = 1000
 
 _MS_PER_DRIFT = 5_000
 """Every 5 s the interval widens by 1 ms on each side: 200 ppm."""
-_NARROW_MS = 100
-"""From here on an interval says more about the offset than about the second in which the answers came."""
 
 
 class HostClock:
@@ -109,11 +107,10 @@ class ServerClock:
 
 
 def _estimate(interval: Interval) -> int:
-    """Return the offset to use: 0 if that is possible, else the middle of what is possible.
+    """Return the offset to use: the nearest to 0 that is possible, or the middle of what is possible if it is far.
 
-    While little is known a host that is not far off moves only as far as it must: the middle could be worse.
+    A host that is not far off moves only as far as it must: the middle could be worse.
     """
     low, high, _ = interval
     nearest = min(max(0, low), high)
-    known = high - low <= _NARROW_MS
-    return nearest if nearest == 0 or (not known and abs(nearest) < SKEW_MS) else (low + high) // 2
+    return nearest if abs(nearest) < SKEW_MS else (low + high) // 2
