@@ -186,7 +186,7 @@ class Engine:
         marked = await commit_marks(self._backend, chain, marks, deadline) if marks else ()
         if chain.sharded:
             return await self._chains.read_all_shards(chain, deadline)
-        keys = list(dict.fromkeys([level.key for level, _ in chain.shards() if level.key not in marked]))
+        keys = list(dict.fromkeys([level.key for level, _ in chain.shards if level.key not in marked]))
         if keys:
             images = await self._store.read(keys, timeout=deadline.left())
             chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
@@ -207,7 +207,7 @@ class Engine:
             await self.charge(chain, batch, now_ms, leader.deadline)
             with coalescer.lock:
                 is_alone = len(batch) == 1 and leader.signal is None and not (coalescer.waiting or leader.abandoned)
-                if is_alone and leader.grant is not None:  # as nearly always
+                if is_alone and (leader.grant or leader.error) is not None:  # as nearly always
                     leader.decided = True
                     coalescer.end()
         except Exception as error:
@@ -386,9 +386,9 @@ class Engine:
 
     async def store_limits(self, chain: ChargePath, now_ms: int, deadline: Deadline) -> None:
         """Move buckets to changed limits even when nothing is granted, which tells other processes of the change."""
-        for level, seen in chain.shards():
+        for level, seen in chain.shards:
             image = seen.image
-            if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
+            if image is None or seen.limits(level, image, now_ms) is not None or charging.is_ahead(level, image):
                 continue
             change = migration.migrate(level, image, NOTHING, now_ms)
             assert isinstance(change, Change)  # nothing always fits
