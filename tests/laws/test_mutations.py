@@ -320,7 +320,7 @@ MUTATIONS = [
     Mutation("core.decide.find_fitting", "left[name] -= need", "pass", AT_ONCE, "distant, async"),
     Mutation("core.decide.find_fitting", "left[name] >= need", "True", AT_ONCE, "distant, async"),
     Mutation("core.decide.wait_for", "max(", "min(", PROMISE),
-    Mutation("limiter.deciding.CommitPlan.share", "later=later)", "later={})", AT_ONCE, "distant, async"),
+    Mutation("limiter.planning.CommitPlan.share", "later=later)", "later={})", AT_ONCE, "distant, async"),
     Mutation("core.decide._find_needs", "limit.name + reading.qualifier", "limit.name", ALL_OF_SEVERAL, "distant"),
     Mutation("core.decide.describe", "limit.name + reading.qualifier", "limit.name", APART),
     Mutation("core.decide.find_fitting", "name + reading.qualifier", "name", TOGETHER_AT_ONCE, "distant, async"),

@@ -25,7 +25,7 @@ from zae_limiter.stores.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zae_limiter.limiter.planning import ShardCharge
+    from zae_limiter.limiter.grant import ShardCharge
     from zae_limiter.limiter.prefetch.batches import WriteUnderWay
     from zae_limiter.records.algebra import Image
 

@@ -28,7 +28,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.limiter import deciding, engine, planning
+from zae_limiter.limiter import engine, planning
 from zae_limiter.stores.memory import MemoryStore
 from zae_limiter.testing import Fault, FaultyStore, ManualClock
 
@@ -126,10 +126,10 @@ async def test_a_bucket_that_another_thread_sees_filled_meanwhile_is_looked_at_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between finding that nothing fits and refusing, another loop may have shown an image with more in it."""
-    seen_empty = [deciding.UNKNOWN, deciding.UNKNOWN]  # as remembered, and as just read
+    seen_empty = [planning.UNKNOWN, planning.UNKNOWN]  # as remembered, and as just read
 
-    def plan_later(*args: Any) -> deciding.CommitPlan | deciding.Lack:
-        return seen_empty.pop() if seen_empty else deciding.plan_commit(*args)
+    def plan_later(*args: Any) -> planning.CommitPlan | planning.Lack:
+        return seen_empty.pop() if seen_empty else planning.plan_commit(*args)
 
     monkeypatch.setattr(engine.Engine, "_plan_commit", staticmethod(plan_later))
     store = FaultyStore(MemoryStore(), suspend=True)
@@ -147,17 +147,17 @@ async def test_config_that_another_thread_sees_between_two_looks_at_a_lost_race_
     clock.advance_ms(1_000)
     await other.reset_bucket("key", "gpt-4")
     assert await take(other) == 99
-    planned: list[deciding.Freshness] = []
+    planned: list[planning.Freshness] = []
 
-    def plan_outdated(chain: Any, pending: Any, now_ms: int, freshness: deciding.Freshness) -> Any:
+    def plan_outdated(chain: Any, pending: Any, now_ms: int, freshness: planning.Freshness) -> Any:
         planned.append(freshness)
-        if planned[-2:] == [deciding.Freshness.LOST_RACE] * 2:  # the second look, as of now
+        if planned[-2:] == [planning.Freshness.LOST_RACE] * 2:  # the second look, as of now
             raise planning.StalePath
-        return deciding.plan_commit(chain, pending, now_ms, freshness)
+        return planning.plan_commit(chain, pending, now_ms, freshness)
 
     monkeypatch.setattr(engine.Engine, "_plan_commit", staticmethod(plan_outdated))
     assert await take(limiter) == 98
-    assert planned.count(deciding.Freshness.LOST_RACE) == 2
+    assert planned.count(planning.Freshness.LOST_RACE) == 2
 
 
 async def test_a_cold_start_together_asks_as_little_as_one_alone() -> None:

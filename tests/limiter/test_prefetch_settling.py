@@ -12,7 +12,7 @@ from tests.limiter.test_prefetch import KEY, MODEL, RPS, Client
 from tests.support.virtual_time import Distant, VirtualLoop, run_virtually
 from zae_limiter import CapacityExceeded, Limit, RateLimiter, RateLimitExceeded, Repository
 from zae_limiter.limiter.coalescer import PendingCharge
-from zae_limiter.limiter.deciding import UNKNOWN, Freshness
+from zae_limiter.limiter.planning import UNKNOWN, Freshness
 from zae_limiter.limiter.prefetch.bucket import PrefetchedBucket
 from zae_limiter.limiter.prefetch.prefetcher import Prefetcher
 from zae_limiter.runtime.blocking import ThreadCaller

@@ -26,9 +26,9 @@ from ..stores.bounded import BoundedMap
 from . import shards
 from .charge_path import BucketShard, BucketShards, ChargePath
 from .coalescer import WriteCoalescer
-from .deciding import CommitPlan
 from .limits_in_force import LimitsInForce, check_priority
 from .options import Override, check_known, qualify
+from .planning import CommitPlan
 
 Resource: TypeAlias = str | tuple[str, ...]
 Name: TypeAlias = tuple[str, Resource, Override | None]

@@ -14,7 +14,8 @@ from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
 from .charge_path import ChargePath
-from .planning import ShardCharge, plan_again
+from .grant import ShardCharge
+from .planning import plan_again
 from .settling import SettlementPart
 
 Settle: TypeAlias = Callable[[Sequence[SettlementPart]], Awaitable[None]]

@@ -27,11 +27,10 @@ from .charge_path import ChargePath
 from .charge_paths import ChargePaths
 from .coalescer import PendingCharge, Turn, WriteCoalescer
 from .committing import EXACT_TRIES, commit_each, commit_marks, commit_transaction
-from .deciding import UNKNOWN, CommitPlan, Freshness, Lack, known_refusal, plan_commit, remember_refusal
-from .grant import NOTHING, Grant, new_grant
+from .grant import NOTHING, Grant, ShardCharge, new_grant
 from .observers import Announcer
 from .options import AcquireOptions, check_known
-from .planning import ShardCharge, StalePath
+from .planning import UNKNOWN, CommitPlan, Freshness, Lack, StalePath, known_refusal, plan_commit, remember_refusal
 from .settling import SettlementPart, Settling, settlement_parts
 from .waiting import Lines
 

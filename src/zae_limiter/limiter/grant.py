@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ..core.alerts import Alert
 from ..core.balances import balance
+from ..core.credits import SpentLots, sum_up, take_last
 from ..core.limit import Limit
 from ..core.production import MILLI
-from ..records.algebra import Image
+from ..records.algebra import Image, Write
 from ..records.level import BucketLimits
 from ..records.lots import credits_by_limit
+from ..records.slots import SlotRequest, TakenSlot
 from .charge_path import BucketShard, ChargePath
-from .planning import ShardCharge, add_up
 
 NOTHING: dict[str, int] = {}
 
@@ -33,6 +35,60 @@ class TakenTokens(Protocol):
 
     def read_left(self, level: BucketLimits, now_ms: int) -> Iterator[tuple[Limit, int]]:
         """Iterate over what a caller could rely on right after it, in millitokens."""
+
+
+class ShardCharge(NamedTuple):
+    """The cost taken from one shard, for how many grants; the write that does it, and the usage that it books."""
+
+    shard: BucketShard
+    cost: Mapping[str, int]
+    write: Write
+    accruals: tuple[Write, ...]
+    grants: int
+    lots: SpentLots = ()
+    """The part of the cost that was taken from credits."""
+    lots_later: Mapping[str, int] = {}
+    """What those who are served by the same write after this one took from credits."""
+    alerts: tuple[Alert, ...] = ()
+    """The thresholds that it crosses."""
+    slots: tuple[TakenSlot, ...] = ()
+    """The slots that it takes."""
+    requests: tuple[SlotRequest, ...] = ()
+    """Those for whom they are taken."""
+
+    @property
+    def allowance_cost(self) -> Mapping[str, int]:
+        """The part of the cost that was not taken from credits."""
+        if not self.lots:
+            return self.cost
+        credit = sum_up(self.lots)
+        return {name: amount - credit.get(name, 0) for name, amount in self.cost.items()}
+
+    def divide(self, cost: Mapping[str, int]) -> tuple[ShardCharge, ShardCharge]:
+        """Return the part without the last of several grants, which costs ``cost``, and the part of that one."""
+        rest, last = take_last(self.lots, cost)
+        later = add_up([self.lots_later, sum_up(last)])
+        left = {name: amount // MILLI for name, amount in cost.items()}
+        mine: tuple[TakenSlot, ...] = ()
+        for slot in reversed(self.slots):
+            if left.get(slot.limit_name, 0):
+                left[slot.limit_name] -= 1
+                mine = (slot, *mine)
+        others = tuple([slot for slot in self.slots if slot not in mine])
+        return self._replace(lots=rest, lots_later=later, slots=others), self._replace(lots=last, slots=mine)
+
+    def give_back(self, amounts: Mapping[str, int]) -> ShardCharge:
+        """Return the part after giving ``amounts`` back, to credits first."""
+        return self._replace(lots=take_last(self.lots, amounts)[0])
+
+
+def add_up(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return what several grants cost together."""
+    amounts: dict[str, int] = {}
+    for cost in costs:
+        for name, amount in cost.items():
+            amounts[name] = amounts.get(name, 0) + amount
+    return amounts
 
 
 class Grant(NamedTuple):

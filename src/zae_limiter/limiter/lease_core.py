@@ -22,10 +22,9 @@ from ..core.production import MILLI
 from ..forks import protect
 from ..logs import RETURN_CUT, log_event
 from .charger import Corrections
-from .grant import NOTHING, Grant, add_share, apportion
+from .grant import NOTHING, Grant, add_share, add_up, apportion
 from .lease_view import LeaseView
 from .options import AcquireRequest, check_amounts, check_known, in_tokens, qualify
-from .planning import add_up
 
 LOST = "The lease has lost its slot: it was not renewed in time, or somebody has taken it away."
 ENTERED_ONCE = "A lease can be entered only once; call acquire() again."

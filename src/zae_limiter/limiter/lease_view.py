@@ -11,9 +11,8 @@ from ..core.production import MILLI
 from ..core.values import LimitStatus
 from ..records.level import BucketLimits
 from .charger import LeasePort
-from .grant import Grant, GrantFields, find_overdrawn, new_grant, read_credits, read_left
+from .grant import Grant, GrantFields, add_up, find_overdrawn, new_grant, read_credits, read_left
 from .options import AcquireOptions, AcquireRequest, in_tokens
-from .planning import add_up
 from .slot_leases import SlotHolder
 
 

@@ -29,7 +29,7 @@ from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..stores.bounded import BoundedMap
 from ..stores.port import Store
-from .planning import ShardCharge
+from .grant import ShardCharge
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -25,9 +25,8 @@ from ..runtime.retries import tries
 from ..runtime.serials import serials
 from .charge_path import BucketShard, ChargePath
 from .charge_paths import ChargePaths
-from .grant import Grant
+from .grant import Grant, add_up
 from .observers import Announcer
-from .planning import add_up
 
 _NOTHING: dict[str, int] = {}
 

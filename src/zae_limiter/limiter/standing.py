@@ -21,8 +21,7 @@ from ..records.waiters import MARK_MS, PATIENCE_MS, Waiter, find_waiters, leave_
 from ..repository.backend import Backend
 from .charge_path import ChargePath
 from .coalescer import Turn
-from .grant import Grant
-from .planning import add_up
+from .grant import Grant, add_up
 from .waiting import Line, Lines, may_wait, refuse_behind
 
 LOOK_SECONDS = 1.0

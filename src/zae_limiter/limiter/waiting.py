@@ -24,7 +24,7 @@ from ..records.waiters import WAITER_PREFIX
 from ..repository.backend import Backend
 from ..runtime.port import Signal, has_ended
 from .charge_path import ChargePath
-from .planning import add_up
+from .grant import add_up
 
 
 @dataclass(slots=True, eq=False)

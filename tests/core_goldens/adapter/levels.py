@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from zae_limiter.core.production import FOR_EVER
-from zae_limiter.limiter import limits_in_force, planning
+from zae_limiter.limiter import limits_in_force
 from zae_limiter.limiter.charge_path import BucketShard, BucketShards, ChargePath
 from zae_limiter.limiter.draw_plan import PlannedBucket
+from zae_limiter.limiter.grant import ShardCharge
 from zae_limiter.records import charging, keys
 from zae_limiter.records.algebra import Image, Key, Write
 from zae_limiter.records.level import HOUR_END, BucketLimits, slot_limits_for, token_limits_for
@@ -48,7 +49,7 @@ class Planned(NamedTuple):
     part: Any
 
     @classmethod
-    def of(cls, part: planning.ShardCharge) -> Planned:
+    def of(cls, part: ShardCharge) -> Planned:
         """Return what a part of the code under test says."""
         shard = part.shard.level.shard
         taken = part.lots, part.slots, part.lots_later

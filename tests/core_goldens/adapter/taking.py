@@ -11,6 +11,7 @@ from zae_limiter.core.tokens import draw_all
 from zae_limiter.limiter import planning
 from zae_limiter.limiter.charge_path import BucketShard
 from zae_limiter.limiter.draw_plan import renew_expiry
+from zae_limiter.limiter.grant import ShardCharge
 from zae_limiter.records import charging, migration
 from zae_limiter.records.slots import SlotRequest
 
@@ -95,7 +96,7 @@ def plan(
     )
     with _chosen(serial):
         part = planning.plan_part(shard, image, cost, now_ms, _contention(crowd), len(askers), spends_credits, requests)
-    return Planned.of(part) if isinstance(part, planning.ShardCharge) else None
+    return Planned.of(part) if isinstance(part, ShardCharge) else None
 
 
 def plan_again(planned: Planned, image: Image | None, now_ms: int) -> Planned | None:

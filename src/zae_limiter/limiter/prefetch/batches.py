@@ -22,7 +22,7 @@ from ...records.settlement import Charge, is_split
 from ...repository.backend import Backend
 from ...runtime.port import has_ended
 from ..charge_path import BucketShard
-from ..planning import ShardCharge, add_up
+from ..grant import ShardCharge, add_up
 from ..settling import SettlementPart
 
 

@@ -19,9 +19,8 @@ from ...records.algebra import Image, Write
 from ...records.bucket import reading as read_level
 from ...records.level import CREDITS, BucketLimits
 from ..charge_path import BucketShard, BucketShards, ChargePath
-from ..grant import NOTHING
+from ..grant import NOTHING, ShardCharge, add_up
 from ..options import Override
-from ..planning import ShardCharge, add_up
 from .batches import Books, CorrectedBucket, Correction, PrefetchedBatch, WriteUnderWay, find_batch
 
 Piece: TypeAlias = tuple[PrefetchedBatch, Mapping[str, int], Mapping[str, int]]

@@ -20,10 +20,9 @@ from ...records.watching import watch
 from ...repository.backend import Backend
 from ...runtime.deadline import Deadline
 from ..charge_path import ChargePath
-from ..deciding import UNKNOWN, CommitPlan, Freshness, Lack
 from ..engine import Charges, Engine
-from ..grant import NOTHING, Grant, new_grant
-from ..planning import ShardCharge, StalePath, add_up, plan_part
+from ..grant import NOTHING, Grant, ShardCharge, add_up, new_grant
+from ..planning import UNKNOWN, CommitPlan, Freshness, Lack, StalePath, plan_part
 from .batches import NeedsExactWrite, WriteUnderWay
 from .bucket import FEWEST, DrawPath, PrefetchedBucket
 
