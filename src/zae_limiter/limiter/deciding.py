@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..core.decide import find_fitting, refusal
 from ..core.errors import CapacityExceeded, RateLimitExceeded
 from ..core.production import MILLI
-from ..records.charging import ALONE, Refusal
+from ..records.charging import ALONE, Shortfalls
 from ..records.level import CREDITS, SHARDS
 from ..records.slots import MOST_TAKEN
 from .charge_path import BucketShard, ChargePath
@@ -57,7 +57,7 @@ class CommitPlan(NamedTuple):
 class Lack(NamedTuple):
     """What a charge lacks, shard by shard, as far as what is known tells it."""
 
-    rows: tuple[tuple[BucketShard, Refusal], ...] = ()
+    rows: tuple[tuple[BucketShard, Shortfalls], ...] = ()
 
     def refuse(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
         """Return the refusal, and note it at the shards; None if this is not all there is to say.
@@ -94,7 +94,7 @@ def plan_commit(
             charges = _choose_slot_requests(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[ShardCharge] = []
-    lack: tuple[tuple[BucketShard, Refusal], ...] = ()
+    lack: tuple[tuple[BucketShard, Shortfalls], ...] = ()
     uses_other_shards = False
     for place, home in enumerate(chain.primary_shards if charges else ()):
         level, seen = home

@@ -18,7 +18,7 @@ from ..core.production import MILLI
 from ..core.tokens import SOFT
 from ..records import bucket, charging, migration
 from ..records.algebra import Image, Write
-from ..records.charging import Contention, Refusal
+from ..records.charging import Contention, Shortfalls
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
@@ -132,7 +132,7 @@ def plan_part(
     grants: int = 1,
     spends_credits: bool = True,
     requests: tuple[SlotRequest, ...] = (),
-) -> ShardCharge | Refusal:
+) -> ShardCharge | Shortfalls:
     """Take ``cost`` from one shard, last seen as ``image``; return what it lacks (nothing if that is not known).
 
     What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``requests``.
