@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from .production import FAR
@@ -24,6 +25,7 @@ The last one is what was produced since the anchor that it has afterwards; None 
 """
 
 
+@dataclass(slots=True, eq=False)
 class Change:
     """One guarded write, collected limit by limit.
 
@@ -31,18 +33,15 @@ class Change:
     conditions. ``absent`` says that there must be no record. ``drawn`` keeps the numbers of draws by limit.
     """
 
-    __slots__ = ("absent", "add", "bounds", "drawn", "equals", "expires_ms", "guards", "put", "remove")
-
-    def __init__(self, equals: dict[str, Any] | None = None, *, absent: bool = False) -> None:
-        self.absent = absent
-        self.bounds: dict[str, tuple[int, int]] = {}
-        self.equals: dict[str, Any] = {} if equals is None else equals
-        self.guards: list[tuple[str, str, Any]] = []
-        self.put: dict[str, Any] = {}
-        self.add: dict[str, int] = {}
-        self.remove: list[str] = []
-        self.expires_ms: int | None = None
-        self.drawn: dict[str, Drawn] = {}
+    equals: dict[str, Any] = field(default_factory=dict)
+    absent: bool = False
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    guards: list[tuple[str, str, Any]] = field(default_factory=list)
+    put: dict[str, Any] = field(default_factory=dict)
+    add: dict[str, int] = field(default_factory=dict)
+    remove: list[str] = field(default_factory=list)
+    expires_ms: int | None = None
+    drawn: dict[str, Drawn] = field(default_factory=dict)
 
     def bound(self, attr: str, low: int = -FAR, high: int = FAR) -> None:
         """Guard an attribute by bounds, both included, beside those that it has already."""

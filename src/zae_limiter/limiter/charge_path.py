@@ -6,7 +6,7 @@ Chains of several resources are joined to one that is charged as a whole. Its co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -131,6 +131,8 @@ class ChargePath:
     """The names in costs for which it is known whether each level is charged."""
     primary_shards: tuple[BucketShard, ...] = field(init=False)
     """The shards that are charged first; where nothing is split they are all there is."""
+    shards: tuple[BucketShard, ...] = field(init=False)
+    """Every shard of every bucket."""
     names: Collection[str] = field(init=False)
     """The limits of all levels."""
     sharded: bool = field(init=False)
@@ -144,6 +146,9 @@ class ChargePath:
 
     def __post_init__(self) -> None:
         first = self.levels[0]
+        self.shards = (
+            first.shards if len(self.levels) == 1 else tuple([shard for each in self.levels for shard in each.shards])
+        )
         is_single = len(self.levels) == len(first.shards) == 1  # nearly all are: they share what the level has
         self.primary_shards = first.shards if is_single else tuple([level.home for level in self.levels])
         self.slot_names = self._collect_names([level.slot_limits for level, _ in self.primary_shards])
@@ -213,11 +218,6 @@ class ChargePath:
         """The buckets as wholes."""
         return tuple(level.key(0) for level in self.levels)
 
-    def shards(self) -> Iterator[BucketShard]:
-        """Iterate over every shard of every bucket."""
-        for level in self.levels:
-            yield from level.shards
-
     def count_takes(self) -> int:
         """Return how often slots of its buckets were taken, as last seen."""
         return sum(count_takes(level, seen.image or {}) for level, seen in self.primary_shards)
@@ -230,7 +230,7 @@ class ChargePath:
 
     def expects_return(self, status: LimitStatus, now_ms: int) -> bool:
         """Return whether tokens of a limit may come back: a lease of this process holds some, or some came lately."""
-        buckets = [seen for level, seen in self.shards() if level[2:4] == (status.entity_id, status.resource)]
+        buckets = [seen for level, seen in self.shards if level[2:4] == (status.entity_id, status.resource)]
         return any(seen.outlook is not None and seen.outlook.is_good(status.limit_name, now_ms) for seen in buckets)
 
     def instant(self, now_ms: int) -> int:
@@ -277,7 +277,7 @@ class ChargePath:
 
     def show(self, images: Mapping[Key, Image | None], now_ms: int) -> None:
         """Keep what the store has shown of its buckets. Raise CorruptRecordError for a damaged one."""
-        for shard in self.shards():
+        for shard in self.shards:
             if shard.level.key in images:
                 shard.show(images[shard.level.key], now_ms)
 

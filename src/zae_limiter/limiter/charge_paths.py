@@ -187,7 +187,7 @@ class ChargePaths:
             return self._join_again(chain, chains)
         name = (*chain.primary_shards[0].level[2:4], chain.given)
         newer: dict[str, int] = {}
-        for level, seen in chain.shards():
+        for level, seen in chain.shards:
             image = seen.image  # another thread may replace it
             if image is not None and charging.is_ahead(level, image):
                 newer[level.entity_id] = max(image[CONFIG_VERSION], newer.get(level.entity_id, 0))

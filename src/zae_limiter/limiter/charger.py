@@ -203,12 +203,15 @@ class Charger:
 
         What ``failed`` calls give back is only logged if it fails: the exception of the caller matters more.
         """
-        work = self._settle_all(corrections, failed)
-        is_prefetched = all(
-            grant is not None and grant.is_prefetched for each in corrections for grant, _ in each.shares
+        work, grants = (
+            self._settle_all(corrections, failed),
+            [grant for each in corrections for grant, _ in each.shares],
         )
         # What waits for the next write waits for nothing here: it cannot be cancelled.
-        await (work if is_prefetched and not self.backend.closed else self.engine.finish(work))
+        is_plain = self.engine.runs_through or (
+            not self.backend.closed and all(grant is not None and grant.is_prefetched for grant in grants)
+        )
+        await (work if is_plain else self.engine.finish(work))
 
     async def _settle_all(self, corrections: Sequence[Corrections], failed: bool) -> None:
         """Settle the shares of each lease, each with a deadline of its own."""

@@ -66,7 +66,7 @@ class Engine:
         blocks = isinstance(backend.runtime, BlockingRuntime)
         self._scope = backend.runtime.scope() if blocks else None
         """The scope of all callers, if it is the same for all."""
-        self._runs_through = self.never_suspends or blocks
+        self.runs_through = self.never_suspends or blocks
         """Whether nobody can be cancelled in the middle of a call."""
         self._never_cancels = able.never_cancels
         self._splits, self._atomic = able.partition_writes > 0, able.free_atomic_commit
@@ -109,9 +109,9 @@ class Engine:
             try:
                 if coalescer.lead(charge) is charge or await coalescer.wait_to_lead(charge, self._runtime.new_signal):
                     work = self._charge_batch(coalescer, chain, charge, now_ms)
-                    await (work if self._runs_through else self.finish(work))
+                    await (work if self.runs_through else self.finish(work))
             except BaseException as error:
-                grants = coalescer.withdraw(charge, alone=self._runs_through)
+                grants = coalescer.withdraw(charge, alone=self.runs_through)
                 # Without its event loop it is as after a crash: what was taken is taken.
                 if grants and not isinstance(error, GeneratorExit):
                     await self.finish(self._return_orphaned(grants, deadline))
@@ -179,14 +179,14 @@ class Engine:
 
     def finish(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return an awaitable that completes ``work`` even if the caller is cancelled."""
-        return work if self._runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
+        return work if self.runs_through else self._runtime.finish(work, never_cancels=self._never_cancels)
 
     async def look(self, chain: ChargePath, deadline: Deadline, marks: Sequence[Write] = ()) -> ChargePath:
         """Read the buckets of the chain; of those that get ``marks`` the writes say what there is."""
         marked = await commit_marks(self._backend, chain, marks, deadline) if marks else ()
         if chain.sharded:
             return await self._chains.read_all_shards(chain, deadline)
-        keys = list(dict.fromkeys([level.key for level, _ in chain.shards() if level.key not in marked]))
+        keys = list(dict.fromkeys([level.key for level, _ in chain.shards if level.key not in marked]))
         if keys:
             images = await self._store.read(keys, timeout=deadline.left())
             chain.show(dict(zip(keys, images, strict=True)), self._clock.now_ms())
@@ -207,7 +207,7 @@ class Engine:
             await self.charge(chain, batch, now_ms, leader.deadline)
             with coalescer.lock:
                 is_alone = len(batch) == 1 and leader.signal is None and not (coalescer.waiting or leader.abandoned)
-                if is_alone and leader.grant is not None:  # as nearly always
+                if is_alone and (leader.grant or leader.error) is not None:  # as nearly always
                     leader.decided = True
                     coalescer.end()
         except Exception as error:
@@ -386,9 +386,9 @@ class Engine:
 
     async def store_limits(self, chain: ChargePath, now_ms: int, deadline: Deadline) -> None:
         """Move buckets to changed limits even when nothing is granted, which tells other processes of the change."""
-        for level, seen in chain.shards():
+        for level, seen in chain.shards:
             image = seen.image
-            if image is None or charging.is_ahead(level, image) or seen.limits(level, image, now_ms) is not None:
+            if image is None or seen.limits(level, image, now_ms) is not None or charging.is_ahead(level, image):
                 continue
             change = migration.migrate(level, image, NOTHING, now_ms)
             assert isinstance(change, Change)  # nothing always fits

@@ -51,8 +51,9 @@ class LeaseCore(LeaseView):
 
         It skips the checks of `RateLimiter.acquire`, for code that makes many similar leases.
         """
-        others = [(lease._resource, lease._cost) for lease in self._others]
-        return type(self)(self._port, entity_id, self._resource, self._cost, self._options, others)
+        kind, port, options = type(self), self._port, self._options
+        others = [kind(port, entity_id, lease._resource, lease._cost, options) for lease in self._others]
+        return kind(port, entity_id, self._resource, self._cost, options, others)
 
     def resource(self, name: str) -> Self:
         """Return the lease of one of several resources: what it has consumed, `settle`, `adjust` and so on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ..core.limit import Limit
@@ -16,41 +17,29 @@ from .planning import add_up
 from .slot_leases import SlotHolder
 
 
+@dataclass(eq=False, repr=False)
 class LeaseView:
     """One acquire, as far as others can look at it.
 
     A lease of several resources is the lease of the first one, which begins and ends those of the others.
     """
 
-    degraded: bool = False
+    _port: LeasePort
+    _entity_id: str
+    _resource: str
+    _cost: dict[str, int]
+    _options: AcquireOptions
+    _others: Sequence[Any] = ()
+    """The leases of the other resources."""
+    degraded: bool = field(default=False, init=False)
     """Whether the lease counts against no limit, because the store was unavailable and the policy is to allow."""
-    _holder: SlotHolder | None = None
-
-    def __init__(
-        self,
-        port: LeasePort,
-        entity_id: str,
-        resource: str,
-        cost: dict[str, int],
-        options: AcquireOptions,
-        others: Sequence[tuple[str, dict[str, int]]] = (),
-    ) -> None:
-        self._port = port
-        self._entity_id = entity_id
-        self._resource = resource
-        self._cost = cost
-        self._options = options
-        self._open = False
-        self._granted: GrantFields | Grant | None = None
-        self._extra: tuple[Grant, ...] = ()
-        """What was taken during the block."""
-        self._delta: Mapping[str, int] | None = None
-        """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
-        self._others: Sequence[Any] = others and self._make_others(others)
-        """The leases of the other resources."""
-
-    def _make_others(self, others: Sequence[tuple[str, dict[str, int]]]) -> list[Self]:
-        return [type(self)(self._port, self._entity_id, *each, self._options) for each in others]
+    _open: bool = field(default=False, init=False)
+    _granted: GrantFields | Grant | None = field(default=None, init=False)
+    _extra: tuple[Grant, ...] = field(default=(), init=False)
+    """What was taken during the block."""
+    _delta: Mapping[str, int] | None = field(default=None, init=False)
+    """The corrections so far, in millitokens by limit; None as long as there is nothing to write."""
+    _holder: SlotHolder | None = field(default=None, init=False)
 
     @property
     def resources(self) -> tuple[str, ...]:

@@ -232,7 +232,8 @@ class RateLimiter(QueryOperations, EntityOperations, PolicyOperations, HistoryOp
         warn_stored_limits(use_stored_limits)
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
-        return Lease(self._port, entity_id, *first, options, others)
+        leases = [Lease(self._port, entity_id, *each, options) for each in others]
+        return Lease(self._port, entity_id, *first, options, leases)
 
     async def _deadline(self) -> Deadline:
         """Return the deadline of a call that begins now."""

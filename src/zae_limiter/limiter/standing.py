@@ -141,7 +141,7 @@ class Standing:
         Those are about to be taken again where they were freed.
         """
         while self._holds_back(now_ms := self._clock.now_ms()) and now_ms < self._deadline_ms:
-            shards = list(self.chain.shards())
+            shards = self.chain.shards
             raced = [seen for _, seen in shards if seen.is_raced_for(now_ms)]
             if not raced or any(seen.has_preferred(level, now_ms) for level, seen in shards):
                 return

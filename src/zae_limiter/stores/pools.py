@@ -157,21 +157,19 @@ class Pool(Generic[C]):
         self._idle: list[C] = []
         self._over = False
 
-    def reuse(self) -> C | None:
+    def reuse(self, connection: C | None = None) -> C | None:
         """Return the connection that was used last, or None; close those that are too old or not usable.
 
-        The others get old and are closed if one is enough.
+        The others get old and are closed if one is enough. ``connection``: one that was taken out already.
         """
-        while self._idle:
-            try:
+        try:
+            connection = connection or self._idle.pop()
+            while not _is_alive(connection):
+                connection.close()
                 connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            idle = time.monotonic() - connection.idle_since
-            if idle < connection.fresh_seconds or (idle < IDLE_SECONDS and connection.usable()):
-                return connection
-            connection.close()
-        return None
+        except IndexError:  # none is left: another thread may have been faster
+            return None
+        return connection
 
     def keep(self, connection: C) -> None:
         """Keep a connection for its next use, or close it if the pool is closed."""
@@ -186,6 +184,11 @@ class Pool(Generic[C]):
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+
+def _is_alive(connection: Kept) -> bool:
+    idle = time.monotonic() - connection.idle_since
+    return idle < connection.fresh_seconds or (idle < IDLE_SECONDS and connection.usable())
 
 
 class Pools(Generic[P]):

@@ -319,7 +319,8 @@ class SyncRateLimiter(
         warn_stored_limits(use_stored_limits)
         stated = (limits, on_unavailable, max_wait, timeout, atomic, priority, holder, on_lost, exact, on_error)
         options, (first, *others) = self._options.check(resource, consume, also, stated)
-        return SyncLease(self._port, entity_id, *first, options, others)
+        leases = [SyncLease(self._port, entity_id, *each, options) for each in others]
+        return SyncLease(self._port, entity_id, *first, options, leases)
 
     def renew_slots(self) -> None:
         """Renew the slots of open leases that are due by now.

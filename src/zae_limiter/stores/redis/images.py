@@ -46,19 +46,6 @@ def encode(value: Any) -> str:
     return str(value) if type(value) is int else _canonical(value)
 
 
-def decode(key: Key, attr: str, value: str) -> Any:
-    """Return an attribute's value. Raise `CorruptRecordError` if its text is not one."""
-    if value[:1] == '"' and "\\" not in value:
-        return value[1:-1]
-    try:
-        return int(value) if _WHOLE.fullmatch(value) else json.loads(value)
-    except (ValueError, RecursionError):
-        raise CorruptRecordError(
-            f"The record {key.pk} {key.sk} is not a zae-limiter record: it holds {attr[:40]}={value[:40]}. "
-            "Delete it; reset_bucket() deletes a bucket."
-        ) from None
-
-
 def tokens_of(write: Write, index: int) -> list[str]:
     """Return the tokens of a write for ``commit.lua``.
 
@@ -289,7 +276,7 @@ def decode_image(write: Write, text: str, *, committed: bool) -> StoredImage | N
         same = _is_result(write, seen, image, changed) if committed else not changed
         full_commits = max(0, seen.full_commits - committed) if same else FULL_COMMITS
     else:
-        image = StoredImage(_decode(write.key, text))
+        image = StoredImage(_decode(write.key, _lines(text)))
     image.form, image.full_commits = None, full_commits
     image.head, image.rows, image.mixed = _divide(text.encode()) if SLOTS in image else (text.encode(), b"", None)
     return image
@@ -317,11 +304,22 @@ def _divide(text: bytes) -> tuple[bytes, bytes, bytes | None]:
     return b"\n" + head, rows, text
 
 
-def _decode(key: Key, text: str) -> Image:
-    return {
-        sys.intern(attr): decode(key, attr, value)  # all buckets have the same few names
-        for attr, _, value in (line.partition("=") for line in _lines(text))
-    }
+def _decode(key: Key, lines: Iterable[str]) -> Image:
+    """Return the attributes in some lines of a record. Raise `CorruptRecordError` if one has no value."""
+    image: Image = {}
+    for attr, _, value in [line.partition("=") for line in lines]:
+        attr = sys.intern(attr)  # all buckets have the same few names
+        try:
+            if value[:1] == '"' and "\\" not in value:
+                image[attr] = value[1:-1]
+            else:
+                image[attr] = int(value) if _WHOLE.fullmatch(value) else json.loads(value)
+        except (ValueError, RecursionError):
+            raise CorruptRecordError(
+                f"The record {key.pk} {key.sk} is not a zae-limiter record: it holds {attr[:40]}={value[:40]}. "
+                "Delete it; reset_bucket() deletes a bucket."
+            ) from None
+    return image
 
 
 def _lines(text: str) -> list[str]:
@@ -332,12 +330,11 @@ def _decode_changes(key: Key, text: str, seen: StoredImage) -> tuple[StoredImage
     """Decode a record of which ``seen`` is an earlier state; return its image and the attributes that have changed."""
     lines, older = _lines(text), _lines(seen.text.decode())
     new, old, image = {*lines}, {*older}, StoredImage(seen)
-    put = {attr: value for attr, _, value in (line.partition("=") for line in new - old)}
+    put = _decode(key, new - old)
     gone = {line.partition("=")[0] for line in old - new}.difference(put)
     for attr in gone:
         image.pop(attr, None)
-    for attr, value in put.items():
-        image[attr] = decode(key, attr, value)
+    image.update(put)
     if len(image) != len(lines):  # an attribute stands there twice
-        image = StoredImage(_decode(key, text))
+        image = StoredImage(_decode(key, lines))
     return image, gone.union(put)

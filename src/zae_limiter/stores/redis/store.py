@@ -135,7 +135,7 @@ class RedisStore:
                 self.client.counts.conflicts += 1
                 writes = [write._replace(seen=image) for write, image in zip(writes, current, strict=True)]
                 if not all(holds(write.seen, write.guards) for write in writes):
-                    return Conflict(_by_key(writes, current))
+                    return Conflict({write.key: write.seen for write in writes})
                 return await self._commit_fully(cell, writes, deadline)
         if self._sweeper.due <= now:
             await self._sweeper.follow(cell, (), deadline)

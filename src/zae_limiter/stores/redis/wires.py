@@ -52,7 +52,7 @@ class BlockingLink:
         self._socket: socket.socket = connection._sock
         self._timeout = 0.0
         self._reader = Reader()
-        self.idle_since = 0.0
+        self.idle_since = time.monotonic()
 
     def usable(self) -> bool:
         """Return whether there is nothing to read: on an idle connection that would be its end."""
@@ -85,6 +85,7 @@ class BlockingLink:
             answers += self._reader.feed(received)
         if len(answers) > count or self._reader.buffer or self._reader.arrays:  # not `is_between_answers`
             raise ConnectionError("it sent more than was asked for")
+        self.idle_since = time.monotonic()
         return answers
 
 
@@ -107,9 +108,15 @@ class BlockingPool(Pool[BlockingLink]):
         except Empty:
             await self.slots.take(deadline - time.monotonic())
         try:
-            link = self.reuse() or await self._open_link(deadline)
-            if deadline <= time.monotonic():
-                self.keep(link)
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                link = await self._open_link(deadline)
+            now = time.monotonic()
+            if now - link.idle_since >= link.fresh_seconds:
+                link, now = self.reuse(link) or await self._open_link(deadline), time.monotonic()
+            if deadline <= now:
+                self._idle.append(link)
                 raise NotSent(f"no time was left to ask {self._where}")
             try:
                 answers = link.call(data, count, deadline)
@@ -118,9 +125,11 @@ class BlockingPool(Pool[BlockingLink]):
                 if isinstance(error, RedisError | OSError):
                     raise no_answer(self._where, error) from error
                 raise
-            self.keep(link)
+            self._idle.append(link)
             return answers
         finally:
+            if self._over:
+                self.close()
             self.slots.give_back()
 
 
