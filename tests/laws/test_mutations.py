@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.change import Drawn
     from zae_limiter.core.tokens import TokenFields
     from zae_limiter.records.algebra import Image
-    from zae_limiter.records.charging import Refusal
+    from zae_limiter.records.charging import Shortfalls
     from zae_limiter.records.level import BucketLimits
 
 KINDS = "policies.all_kinds_in_one_bucket"
@@ -100,7 +100,7 @@ MUTATIONS = [
     Mutation("core.tokens._overdraw", "(-FAR, -since)", "(-FAR, capacity - since)", NOT_OVERDRAWN, "distant"),
     Mutation("core.tokens.owe", "< cost", "< 0", OVERDRAWN),
     Mutation("records.settlement._count_beyond", "-left", "taken", OVERDRAWN),
-    Mutation("records.settlement.Charge.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
+    Mutation("records.settlement.Receipt.returned_overdraft", "-amount)", "-(2**60))", OVERDRAWN),
     Mutation("records.ledger._used", "ov - ob", "0", OVERDRAWN, "memory"),
     Mutation("core.calendar.Calendar.index", "found += 1", "break", KINDS),
     Mutation("core.calendar.Calendar.index", "found -= 1", "break", WINDOW),
@@ -352,14 +352,14 @@ def test_killed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stamping(
     level: BucketLimits, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     """Refill what is due, drop the fraction, and stamp the instant, at every write."""
     return _refilled(level, image, cost, now_ms, now_ms)
 
 
 def drifting(
     level: BucketLimits, image: Image, _frame: Any, cost: Mapping[str, int], now_ms: int, *_: Any
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     """Advance the stamp by ``tokens * period // amount``, the time the tokens are said to have taken."""
     rule = next(iter(level.token_limits.values())).rule
     made = max(0, now_ms - image["rf"]) * rule.amount // rule.period
@@ -368,7 +368,7 @@ def drifting(
 
 def _refilled(
     level: BucketLimits, image: Image, cost: Mapping[str, int], now_ms: int, stamp_ms: int
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     change = Change()
     change.equals["rf"], change.put["rf"] = image["rf"], stamp_ms
     for name, limit in level.token_limits.items():

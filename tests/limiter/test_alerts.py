@@ -40,7 +40,7 @@ from zae_limiter.records import charging, keys, migration
 from zae_limiter.records.algebra import Committed, Conflict, Image, Write, apply_write, holds
 from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import BucketLimits, token_limits_for
-from zae_limiter.records.settlement import Charge, settle
+from zae_limiter.records.settlement import Receipt, settle
 from zae_limiter.records.splitting import split
 from zae_limiter.records.watching import watch
 from zae_limiter.stores.memory import MemoryStore
@@ -614,5 +614,5 @@ def test_a_debt_by_a_client_whose_clock_is_behind_is_announced_as_of_the_instant
     taken = apply_write(None, create(level, {"t": 9_000}, now))
     assert taken is not None
     image = {**taken, "at": now + 900}  # by then it is full again, and others have charged it
-    change = settle(level, image, {"t": 6_000}, Charge.of(level, image, now + 900), now)
+    change = settle(level, image, {"t": 6_000}, Receipt.of(level, image, now + 900), now)
     assert [alert.threshold for alert in watch(level, image, change, now)] == [0.5]

@@ -19,7 +19,7 @@ from zae_limiter.core.tokens import draw, owe
 from zae_limiter.records import bucket, keys, usage
 from zae_limiter.records.algebra import Image, apply_write, holds
 from zae_limiter.records.level import BucketLimits, token_fields, token_limits_for
-from zae_limiter.records.settlement import Charge
+from zae_limiter.records.settlement import Receipt
 from zae_limiter.records.splitting import split
 from zae_limiter.runtime.blocking import run
 from zae_limiter.sync import BlockingRateLimiter, BlockingRepository
@@ -216,7 +216,7 @@ def test_the_halves_of_a_split_bucket_return_together_what_was_overdrawn() -> No
     now = 10**12
     image = apply_write(None, create(level, {"tpd": 150_003}, now))
     assert image is not None
-    charge = Charge.of(level, image, now, cost={"tpd": 150_003})
+    charge = Receipt.of(level, image, now, cost={"tpd": 150_003})
     assert charge.overdrawn == {"tpd": 49_003}
     total = 0
     writes = split(level, image, now)

@@ -13,7 +13,7 @@ from zae_limiter.core.change import Change
 from zae_limiter.core.production import Rule
 from zae_limiter.records import bucket, charging, keys, level as level_record
 from zae_limiter.records.algebra import TTL, Image, Write, apply_write, holds
-from zae_limiter.records.settlement import Charge
+from zae_limiter.records.settlement import Receipt
 
 NOW = 1_800_000_000_000
 KEY = keys.bucket("ns", "key", "gpt-4")
@@ -131,7 +131,7 @@ def test_the_instant_at_which_all_is_full(drawn: tuple[tuple[Limit, ...], dict[s
     given, cost = drawn
     level = level_of(given)
     image = done(None, create(level, cost, NOW))
-    charge = Charge.of(level, image, NOW, {})
+    charge = Receipt.of(level, image, NOW, {})
     image = done(image, settle(level, image, {given[0].name: delta or 1}, charge, NOW))
     full = {each.name: each.capacity * 1000 for each in given}
     at = bucket.full_at(image)
@@ -147,7 +147,7 @@ def test_what_is_settled_at_once_is_as_if_it_had_been_so(
     level = level_of(given)
     taken = done(None, create(level, cost, NOW))
     back = {name: -amount for name, amount in cost.items() if amount}
-    settled = done(taken, settle(level, taken, back, Charge.of(level, taken, NOW, {}), NOW + later))
+    settled = done(taken, settle(level, taken, back, Receipt.of(level, taken, NOW, {}), NOW + later))
     untouched = done(None, create(level, {}, NOW))
     assert balances(settled, NOW + later) == balances(untouched, NOW + later)
     assert all(state.total_consumed_milli == 0 for state in bucket.states([(KEY, settled)], 0))
@@ -236,7 +236,8 @@ def test_a_bucket_with_the_counters_of_the_give_back_rule_before_is_read_as_any_
     bucket.inspect(KEY, older)
     for change in ({"rpm": -4_000, "usd": -5_000}, {"rpm": 95_000, "usd": 1_000}):
         settled = [
-            done(image, settle(level, image, change, Charge.of(level, image, NOW), NOW + 1)) for image in (plain, older)
+            done(image, settle(level, image, change, Receipt.of(level, image, NOW), NOW + 1))
+            for image in (plain, older)
         ]
         assert settled[1].items() - older.items() == settled[0].items() - plain.items()
     changed = level_of((Limit.per_minute("rpm", 50),), version=2)

@@ -20,7 +20,7 @@ from zae_limiter.records import bucket, keys, splitting
 from zae_limiter.records.algebra import TTL, Committed, Conflict, Image, Key, Write, apply_write, holds
 from zae_limiter.records.charging import write_of
 from zae_limiter.records.level import BucketLimits, attribute, token_fields, token_limits_for
-from zae_limiter.records.settlement import Charge
+from zae_limiter.records.settlement import Receipt
 
 NOW = 1_800_000_000_000
 RULES = st.builds(Rule, st.integers(1, 10**7), st.integers(1, 10**6), st.integers(1, 10**8), st.just(0), st.none())
@@ -116,7 +116,7 @@ def test_who_has_not_seen_the_split_loses_the_race() -> None:
     one = make([Limit.per_hour("rpm", 100)])
     image = apply_write(None, create(one, {}, NOW))
     assert image is not None
-    charged = Charge.of(one, image, NOW, {})
+    charged = Receipt.of(one, image, NOW, {})
     stale = [
         charge(one, image, {"rpm": 1_000}, NOW),
         settle(one, image, {"rpm": -1_000}, charged, NOW),
@@ -196,7 +196,7 @@ def test_more_debt_meanwhile_is_seen_before_a_split() -> None:
     one = make([Limit.per_second("rpm", 1, burst=10)])
     image = apply_write(None, create(one, {"rpm": 11_000}, NOW))
     assert image is not None
-    owed = apply_write(image, settle(one, image, {"rpm": 50_000}, Charge.of(one, image, NOW, {}), NOW))
+    owed = apply_write(image, settle(one, image, {"rpm": 50_000}, Receipt.of(one, image, NOW, {}), NOW))
     first, _ = splitting.split(one, image, NOW)
     assert not holds(owed, first.guards)
 

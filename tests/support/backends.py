@@ -1,4 +1,4 @@
-"""The backends under test. A new store is added here, and to the few tables by kind that then fail without it."""
+"""The backends under test. A new store is added here, and to the tables by kind in a few tests."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from zae_limiter.records.algebra import Image, Write
     from zae_limiter.records.level import BucketLimits
-    from zae_limiter.records.settlement import Charge
+    from zae_limiter.records.settlement import Receipt
 
 
 def written(change: Change) -> Write:
@@ -56,6 +56,6 @@ def migrate(level: BucketLimits, image: Image, cost: Mapping[str, int], now_ms: 
     return write_of(change, level.key, image) if isinstance(change, Change) else None
 
 
-def settle(level: BucketLimits, image: Image, delta: Mapping[str, int], charged: Charge, now_ms: int) -> Write:
+def settle(level: BucketLimits, image: Image, delta: Mapping[str, int], charged: Receipt, now_ms: int) -> Write:
     """Return the write that settles a charge."""
     return write_of(settlement.settle(level, image, delta, charged, now_ms), level.key, image)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ..records.algebra import Committed, Conflict, Image, Key, Write, apply_write
 from ..records.ledger import BucketChange
 from ..records.pressure import guard_unwritten
-from ..records.settlement import Charge
+from ..records.settlement import Receipt
 from ..repository.backend import Backend
 from ..runtime.deadline import Deadline
 from ..runtime.retries import tries
@@ -99,8 +99,8 @@ async def _undo(settle: Settle, parts: Sequence[ShardCharge], done: Mapping[Key,
         back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
         if image is not None and (back or part.slots):
             seen.show(image, now_ms)
-            charge, crossed = Charge.of(level, image, now_ms, cost=part.allowance_cost), _find_crossed(part)
-            undone.append(SettlementPart(part.shard, back, charge, -part.grants, part.lots, crossed, part.slots))
+            receipt, crossed = Receipt.of(level, image, now_ms, cost=part.allowance_cost), _find_crossed(part)
+            undone.append(SettlementPart(part.shard, back, receipt, -part.grants, part.lots, crossed, part.slots))
     await settle(undone)
 
 

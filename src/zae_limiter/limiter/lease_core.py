@@ -1,7 +1,7 @@
 """A lease: tokens that are taken before a block runs and settled when it ends.
 
-The consumption is in the store before the body starts. Corrections are collected and written once, at the end,
-as plain adds. An exception gives everything back, unless ``on_error`` says otherwise. A crash leaves the estimate
+The consumption is in the store before the body starts. Corrections are collected and written once, at the end.
+An exception gives everything back, unless ``on_error`` says otherwise. A crash leaves the estimate
 charged.
 
 `LeaseCore` is all of it, over the five methods of a `Charger`; `Lease` and the blocking `SyncLease` only phrase it.

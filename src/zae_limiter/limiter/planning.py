@@ -20,7 +20,7 @@ from ..core.production import MILLI
 from ..core.tokens import SOFT
 from ..records import bucket, charging, migration
 from ..records.algebra import Image, Write
-from ..records.charging import ALONE, Contention, Refusal
+from ..records.charging import ALONE, Contention, Shortfalls
 from ..records.ledger import with_usage
 from ..records.level import CREDITS, HOUR_END, SHARDS
 from ..records.lots import spent_lots
@@ -75,7 +75,7 @@ class CommitPlan(NamedTuple):
 class Lack(NamedTuple):
     """What a charge lacks, shard by shard, as far as what is known tells it."""
 
-    rows: tuple[tuple[BucketShard, Refusal], ...] = ()
+    rows: tuple[tuple[BucketShard, Shortfalls], ...] = ()
 
     def refuse(self, chain: ChargePath, cost: Mapping[str, int], now_ms: int) -> RateLimitExceeded | None:
         """Return the refusal, and note it at the shards; None if this is not all there is to say.
@@ -112,7 +112,7 @@ def plan_commit(
             charges = _choose_slot_requests(chain, charges)
         cost = add_up([charge.cost for charge in charges])
     parts: list[ShardCharge] = []
-    lack: tuple[tuple[BucketShard, Refusal], ...] = ()
+    lack: tuple[tuple[BucketShard, Shortfalls], ...] = ()
     uses_other_shards = False
     for place, home in enumerate(chain.primary_shards if charges else ()):
         level, seen = home
@@ -239,7 +239,7 @@ def plan_part(
     grants: int = 1,
     spends_credits: bool = True,
     requests: tuple[SlotRequest, ...] = (),
-) -> ShardCharge | Refusal:
+) -> ShardCharge | Shortfalls:
     """Take ``cost`` from one shard, last seen as ``image``; return what it lacks (nothing if that is not known).
 
     What the allowance does not have is taken from credits if ``spends_credits``. Slots are taken for the ``requests``.

@@ -16,7 +16,7 @@ from ..records import bucket, charging, ledger, migration, settlement, usage
 from ..records.algebra import Committed, Image, Write, apply_write, compose
 from ..records.ledger import BucketChange
 from ..records.level import ANCHOR, HOUR_END, SHARDS, BucketLimits, token_fields
-from ..records.settlement import Charge
+from ..records.settlement import Receipt
 from ..records.slots import SeenSlots, TakenSlot, release_slots
 from ..records.watching import watch
 from ..repository.backend import Backend
@@ -43,7 +43,7 @@ class SettlementPart(NamedTuple):
 
     shard: BucketShard
     delta: Mapping[str, int]
-    charge: Charge
+    receipt: Receipt
     changes: int = 1
     """The number of usage events that it counts for, negative if it undoes grants that were never handed out."""
     lots: SpentLots = ()
@@ -81,7 +81,7 @@ class SettlementPart(NamedTuple):
         sibling = level.at(level.shard + count, 2 * count)
         other = BucketShard(sibling, backend.last_seen.of(sibling.key))
         mine = BucketShard(level.at(level.shard, 2 * count), seen)
-        charges, credit = self.charge.split(), sum_up(self.lots)
+        receipts, credit = self.receipt.split(), sum_up(self.lots)
         delta = add_up([self.delta, credit])  # credits stay with the old shard
         given = {name: amount - amount // 2 for name, amount in delta.items()}
         kept = {name: amount // 2 - credit.get(name, 0) for name, amount in delta.items()}
@@ -89,13 +89,13 @@ class SettlementPart(NamedTuple):
         stayed = tuple([slot for slot in self.slots if slot not in moved])
         halves = [each._replace(amount=each.amount // 2) for each in self.unused]
         rest = [each._replace(amount=each.amount - each.amount // 2) for each in self.unused]
-        given_part = SettlementPart(other, given, charges[1], self.changes, slots=moved, unused=tuple(halves))
-        kept_part = self._replace(shard=mine, delta=kept, charge=charges[0], slots=stayed, unused=tuple(rest))
+        given_part = SettlementPart(other, given, receipts[1], self.changes, slots=moved, unused=tuple(halves))
+        kept_part = self._replace(shard=mine, delta=kept, receipt=receipts[0], slots=stayed, unused=tuple(rest))
         return kept_part, given_part
 
     def used(self) -> dict[str, int]:
         """Return what the settlement adds to the usage if there is no bucket to count it."""
-        off = self.charge.returned_overdraft(self.delta)
+        off = self.receipt.returned_overdraft(self.delta)
         beyond = {usage.overdrawn(name): off.get(token_fields(name).overdrawn, 0) for name in self.delta}
         return {**self.delta, **{name: amount for name, amount in beyond.items() if amount}}
 
@@ -115,7 +115,7 @@ class SettlementPart(NamedTuple):
             return self._settle_moved(image, now_ms, current)
         frames, changes = seen.limits(level, image, now_ms), self.changes if self.delta else 0
         lots, unused = self.lots, self.unused
-        change = settlement.settle(level, image, self.delta, self.charge, now_ms, changes, lots, unused, frames)
+        change = settlement.settle(level, image, self.delta, self.receipt, now_ms, changes, lots, unused, frames)
         if self.slots:
             slots_seen = SeenSlots(image, seen.slots_of(image), now_ms)
             release_slots(level, slots_seen, change, self.slots, self.changes)
@@ -261,7 +261,7 @@ class Settling:
             now_ms = self.backend.clock.now_ms()
             if level is not None:
                 level = level.at(0, 1)
-                made = settlement.remake(level, charged, delta, part.charge, now_ms, next(serials))
+                made = settlement.remake(level, charged, delta, part.receipt, now_ms, next(serials))
                 alerts = watch(level, None, made, now_ms) if level.token_limits.watched else ()
                 write = charging.write_of(made, level.key, None)
                 change = BucketChange(write, self.announcer.events(level, alerts))
@@ -325,7 +325,7 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
             here = {name: amount for name, amount in here.items() if amount}
         slots = () if part is None else tuple([slot for slot in part.slots if not slot.ended])
         if here or slots:
-            charge = Charge(grant.now_ms, 0)
+            receipt = Receipt(grant.now_ms, 0)
             if image is not None:  # else nothing was taken, and there was no bucket
                 if image.get(SHARDS, 1) != level.shard_count:
                     level = level.at(level.shard, image.get(SHARDS, 1))
@@ -333,8 +333,8 @@ def settlement_parts(grant: Grant, delta: Mapping[str, int]) -> list[SettlementP
                 taken, later = cost if part is None else part.allowance_cost, grant.later
                 if part is not None and part.lots_later:
                     later = add_up([later, {name: -amount for name, amount in part.lots_later.items()}])
-                charge = Charge.of(level, image, grant.now_ms, later, taken, grant.settled or _NOTHING)
-            settled = SettlementPart(shard, here, charge, slots=slots)
+                receipt = Receipt.of(level, image, grant.now_ms, later, taken, grant.settled or _NOTHING)
+            settled = SettlementPart(shard, here, receipt, slots=slots)
             if part is not None and part.lots:
                 _, back = take_last(part.lots, {name: -amount for name, amount in here.items()})
                 settled = settled._replace(lots=back)

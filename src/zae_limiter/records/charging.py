@@ -35,7 +35,7 @@ _new_write = partial(tuple.__new__, Write)
 
 _MOST = FAR // 2
 """A bound beyond this is none."""
-Refusal: TypeAlias = "list[Shortfall]"
+Shortfalls: TypeAlias = "list[Shortfall]"
 """What a bucket lacks of a cost."""
 
 
@@ -252,7 +252,7 @@ def index_attributes(level: BucketLimits) -> dict[str, str]:
 
 def first_charge(
     level: BucketLimits, cost: Amounts, now_ms: int, changes: int, serial: int, requests: Sequence[SlotRequest] = ()
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     """Return the change that makes the bucket and takes ``cost`` from it, or what it lacks of that even if full."""
     limits, slots, missing = level.token_limits, level.slot_limits, []
     for name, need in cost.items():
@@ -272,7 +272,7 @@ def charge(
     contention: Contention = ALONE,
     changes: int = 1,
     spends_credits: bool = True,
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     """Return the change that takes tokens from the bucket last seen as ``image``, or what it lacks.
 
     Full limits that others are writing are drawn as of an instant at most `LAG_MS` ago, where draws commute. What an

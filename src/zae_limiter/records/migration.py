@@ -12,7 +12,7 @@ from ..core.tokens import TokenLimit, draw
 from . import keys, pressure
 from .algebra import Image, Key, Write, drop_none
 from .bucket import all_tokens, carry_over, latest_instant
-from .charging import REACH, Refusal, put_expiry_off, write_of
+from .charging import REACH, Shortfalls, put_expiry_off, write_of
 from .level import ANCHOR, CHANGES, CONFIG_VERSION, CREDITS, MADE, NEWEST, BucketLimits, token_fields
 from .lots import held_lots, lots_of
 from .parked import first_level, park
@@ -22,7 +22,7 @@ from .slots import drop_expired_slots, drop_other_kind, shapes_for, shorten_slot
 
 def migrate(
     level: BucketLimits, image: Image, cost: Amounts, now_ms: int, changes: int = 1, spends_credits: bool = True
-) -> Change | Refusal:
+) -> Change | Shortfalls:
     """Return the change that moves the bucket to the limits in force and takes tokens, or what it lacks.
 
     Credit and slots that have expired are dropped; what an allowance does not have is taken from credits if

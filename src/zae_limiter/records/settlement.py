@@ -25,7 +25,7 @@ from .parked import settle_parked
 _NOTHING: dict[str, int] = {}
 
 
-class Charge(NamedTuple):
+class Receipt(NamedTuple):
     """The charge that a settlement belongs to: when it was made, and to which bucket.
 
     ``overdrawn`` is the part of it that went beyond soft limits and has not been given back yet, in millitokens.
@@ -44,7 +44,7 @@ class Charge(NamedTuple):
         on_top: Amounts = _NOTHING,
         cost: Amounts = _NOTHING,
         settled: Amounts = _NOTHING,
-    ) -> Charge:
+    ) -> Receipt:
         """Return the charge that left a bucket as ``image``, before others took ``on_top``.
 
         It took ``cost``, of which ``settled`` came later. A level below zero shows how far it overdrew a soft limit; a
@@ -59,7 +59,7 @@ class Charge(NamedTuple):
         # A client whose clock is behind charges as of the bucket's newest instant, and in the window of that.
         return cls(latest_instant(image, now_ms), image.get(MADE, 0), overdrawn)
 
-    def split(self) -> tuple[Charge, Charge]:
+    def split(self) -> tuple[Receipt, Receipt]:
         """Return the charge for each of the two shards that its bucket was split into, the old one first."""
         less = {name: amount // 2 for name, amount in self.overdrawn.items()}
         more = {name: amount - less[name] for name, amount in self.overdrawn.items()}
@@ -82,7 +82,7 @@ class Settlement(NamedTuple):
     change: Change
     level: BucketLimits
     image: Image
-    charge: Charge
+    receipt: Receipt
     is_same_bucket: bool
     instant_ms: int
 
@@ -127,7 +127,7 @@ class Settlement(NamedTuple):
         if whole is None or whole.calendar is None or whole.capacity > whole.amount:
             return True
         number = whole.calendar.index(self.instant_ms)
-        if self.charge.instant_ms < whole.calendar.start(number):
+        if self.receipt.instant_ms < whole.calendar.start(number):
             return False
         if NEWEST in self.image:
             self.change.bound(NEWEST, high=whole.calendar.start(number + 1) - 1)
@@ -152,7 +152,7 @@ def settle(
     level: BucketLimits,
     image: Image,
     delta: Amounts,
-    charge: Charge,
+    receipt: Receipt,
     now_ms: int,
     changes: int = 1,
     lots: SpentLots = (),
@@ -166,16 +166,16 @@ def settle(
     number of usage events that the settlement counts for, negative if it undoes grants that were never handed out.
     ``lots`` is the part of the give-back that returns to credits, ``unused`` the part that was prefetched and never
     granted. ``frames`` are the limits in force, if the bucket is kept under these. Slots are freed by
-    `slots.note_freed`.
+    `slots.release_slots`.
     """
     change = Change({attr: image[attr] for attr in (ANCHOR, MADE) if attr in image})
-    instant_ms, credit = max(latest_instant(image, now_ms), charge.instant_ms), sum_up(lots) if lots else _NOTHING
-    here = Settlement(change, level, image, charge, image.get(MADE, 0) == charge.made, instant_ms)
+    instant_ms, credit = max(latest_instant(image, now_ms), receipt.instant_ms), sum_up(lots) if lots else _NOTHING
+    here = Settlement(change, level, image, receipt, image.get(MADE, 0) == receipt.made, instant_ms)
     for _, attr, amount in lots if here.is_same_bucket else ():
         if attr in image and parse_lot(attr).expires_ms > instant_ms:
             change.add[attr] = amount
-    if charge.overdrawn:
-        change.add |= charge.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
+    if receipt.overdrawn:
+        change.add |= receipt.returned_overdraft({name: amount + credit.get(name, 0) for name, amount in delta.items()})
     owes = False
     for name, amount in delta.items():
         frame = None if frames is None else frames.by_name.get(name)
@@ -199,7 +199,7 @@ def settle(
 
 
 def remake(
-    level: BucketLimits, charged: BucketLimits, delta: Amounts, charge: Charge, now_ms: int, serial: int
+    level: BucketLimits, charged: BucketLimits, delta: Amounts, receipt: Receipt, now_ms: int, serial: int
 ) -> Change:
     """Return the change that recreates a bucket, under the limits in force now, to settle a charge to the old one.
 
@@ -212,7 +212,7 @@ def remake(
         if name not in level.token_limits:
             change.put |= {limit.at.tokens: limit.rule.capacity, **limit.stated}
         change.put[limit.at.consumed] = amount
-    change.put |= charge.returned_overdraft(delta)
+    change.put |= receipt.returned_overdraft(delta)
     if level.usage_days:
         change.put[CHANGES] = 1
     return change

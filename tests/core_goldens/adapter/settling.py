@@ -52,7 +52,7 @@ def read_receipt(receipt: Receipt) -> dict[str, Any]:
 def describe_charges(receipt: Receipt, delta: Mapping[str, int]) -> list[Any]:
     """Return by record when a charge was made, in which bucket, what it has overdrawn, and which lots get it back."""
     parts = settling.settlement_parts(receipt, delta)
-    return [[part.charge.instant_ms, part.charge.made, dict(part.charge.overdrawn), part.lots] for part in parts]
+    return [[part.receipt.instant_ms, part.receipt.made, dict(part.receipt.overdrawn), part.lots] for part in parts]
 
 
 def add_share(receipt: Receipt, delta: Mapping[str, int]) -> Receipt:
@@ -85,7 +85,7 @@ def undo(planned: Planned, image: Image, images: ImagesByShard, now_ms: int) -> 
     part = planned.part
     level = part.shard.level
     back = {name: -amount for name, amount in part.cost.items() if amount and name in level.token_limits}
-    whose = settlement.Charge.of(level, image, now_ms, cost=part.allowance_cost)
+    whose = settlement.Receipt.of(level, image, now_ms, cost=part.allowance_cost)
     crossed = committing._find_crossed(part)
     undone = settling.SettlementPart(
         part.shard, back, whose, changes=-part.grants, lots=part.lots, crossed=crossed, slots=part.slots
@@ -125,7 +125,7 @@ def _remake(part: settling.SettlementPart, now_ms: int, current: Terms | None) -
         return []
     if max(delta.values()) > 0 and current is not None:
         level = level_of(Spot(current), now_ms)
-        made = settlement.remake(level, charged, delta, part.charge, now_ms, 7)
+        made = settlement.remake(level, charged, delta, part.receipt, now_ms, 7)
         alerts = watching.watch(level, None, made, now_ms) if level.token_limits.watched else ()
         return [Settled(0, charging.write_of(made, level.key, None), (), alerts)]
     if not charged.usage_days:

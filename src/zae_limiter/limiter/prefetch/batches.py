@@ -18,7 +18,7 @@ from ...logs import SETTLEMENT_LOST, log_event
 from ...records import charging
 from ...records.algebra import Image, Write, apply_write, compose
 from ...records.level import ANCHOR, CHANGES, HOUR_END, MADE, BucketLimits, token_fields
-from ...records.settlement import Charge, is_split
+from ...records.settlement import Receipt, is_split
 from ...repository.backend import Backend
 from ...runtime.port import has_ended
 from ..charge_path import BucketShard
@@ -174,9 +174,9 @@ class Correction:
     def settlements(self, home: BucketShard) -> list[SettlementPart]:
         """Return what the draws give back and what they owe, as settlements."""
         level, image, seen_ms = self.batch.level, self.batch.image, self.batch.seen_ms
-        shard, charge = BucketShard(level, home.seen), Charge.of(level, image, seen_ms)
-        back = SettlementPart(shard, self.back, charge, changes=0, unused=tuple(self.unused))
-        return [part for part in (back, SettlementPart(shard, self.owed, charge, changes=0)) if part.delta]
+        shard, receipt = BucketShard(level, home.seen), Receipt.of(level, image, seen_ms)
+        back = SettlementPart(shard, self.back, receipt, changes=0, unused=tuple(self.unused))
+        return [part for part in (back, SettlementPart(shard, self.owed, receipt, changes=0)) if part.delta]
 
 
 @dataclass(slots=True, eq=False)

@@ -96,7 +96,7 @@ def no_answer(where: str, reason: object) -> Unknown:
 _ANY = re.compile(r"\b(" + "|".join(_MEANINGS) + r")\b")
 
 
-class Refusal(Failure):
+class ErrorReply(Failure):
     """The server at ``where`` answered with an error: nothing was carried out."""
 
     def __init__(self, error: Exception, where: str) -> None:

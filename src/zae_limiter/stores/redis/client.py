@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import InfrastructureError, RateLimiterUnavailable, quote
 from ..outcomes import NoneFree, NotSent, Remedy, Unknown
-from .answers import Refusal, read_redirection
+from .answers import ErrorReply, read_redirection
 from .links import Nodes
 from .resp import Script, pack
 from .settings import Address
@@ -72,7 +72,7 @@ class Client:
                 answer = answers[-1]
                 if not isinstance(answer, Exception):
                     return answer
-                raise Refusal(answer, str(address)) from answer
+                raise ErrorReply(answer, str(address)) from answer
             except NotSent as error:
                 self.topology.relocate(key, None)
                 if not (tries_left and self.topology.movable) or time.monotonic() >= deadline:
@@ -83,7 +83,7 @@ class Client:
                 self.topology.relocate(key, None)
                 message = f"Redis gave no complete answer, so the outcome is unknown: {quote(error)}."
                 raise RateLimiterUnavailable(message, error) from error
-            except Refusal as refused:
+            except ErrorReply as refused:
                 if refused.remedy is Remedy.LOAD and script is not None:
                     data, script, name = script.spell_out(data), None, "EVAL"
                     tries_left = _MAX_TRIES
@@ -106,7 +106,7 @@ class Client:
             try:
                 data = b"".join([pack(wanted[place][1]) for place in mine])
                 given = await self.nodes[address].here().call(data, len(mine), deadline)
-            except (NotSent, Unknown, Refusal) as error:
+            except (NotSent, Unknown, ErrorReply) as error:
                 given = [error] * len(mine)
             for place, answer in zip(mine, given, strict=True):  # reading again does no harm
                 failed = isinstance(answer, Exception)
@@ -120,7 +120,7 @@ class Client:
             if not self.topology.masters():
                 await self._locate("", deadline)
         for address in self.topology.masters():
-            with contextlib.suppress(InfrastructureError, NotSent, Unknown, Refusal):
+            with contextlib.suppress(InfrastructureError, NotSent, Unknown, ErrorReply):
                 answers.append(await self.nodes.call(address, command, deadline))
         return answers
 
@@ -140,10 +140,10 @@ class Client:
             return await self.topology.locate(key, deadline)
         except NotSent as error:
             raise _unsent(error) from error
-        except Refusal as refused:
+        except ErrorReply as refused:
             raise refused.error from refused
 
-    def _follow(self, key: str, address: Address, refused: Refusal, *, last: bool) -> Address | None:
+    def _follow(self, key: str, address: Address, refused: ErrorReply, *, last: bool) -> Address | None:
         """Learn from a refusal of ``address`` where ``key`` is; return the node to ask just this once, if there is one.
 
         Raise the error of the refusal if nothing helps, or if it was the last try.

@@ -32,7 +32,7 @@ _LEAST, _MOST = -(2**53), 2**53
 """Whole numbers that a script adds exactly."""
 _WHOLE = re.compile(r"-?\d+", re.ASCII)
 FULL_COMMITS = 16
-"""How many writes after a lost swap use the full script, so a swap is lost once in so many writes at most."""
+"""How many commits in a row without another writer use the full script before the next swap."""
 MOST_ROWS = 64
 """Maximum number of rows that a swap names; one that changes more sends all rows."""
 _SLOT = itemgetter(slice(len(UNTIL_PREFIX), None))

@@ -5,7 +5,7 @@ side refuses is a `ConfigurationError`, and so is a server that speaks TLS where
 a server never says so: it closes the connection, or waits for more. So it is asked in its own way.
 
 A command fails in one of three ways: `NotSent` says that the server cannot have seen it, `Unknown` that it may have
-been carried out, `Refusal` that it was not. The pools raise the first two, where they know which of them it is.
+been carried out, `ErrorReply` that it was not. The pools raise the first two, where they know which of them it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...logs import EVICTION, log_event
 from ..outcomes import NotSent, Unknown
 from ..pools import Pools
 from ..tls import check_files, find_wrong_setting, first_bytes, is_tls
-from .answers import Refusal, read_eviction_policy
+from .answers import ErrorReply, read_eviction_policy
 from .pipeline import AsyncLink, SharedPool
 from .resp import pack
 from .settings import Address
@@ -71,7 +71,7 @@ class LinkOpener:
         """Servers that did not answer to TLS in time: they are asked in their own way first."""
 
     async def open(self, address: Address, deadline: float = math.inf) -> Any:
-        """Open a connection. Raise `NotSent` if that fails, `Refusal` if the server does not accept the login.
+        """Open a connection. Raise `NotSent` if that fails, `ErrorReply` if the server does not accept the login.
 
         Raise `ConfigurationError` if it fails because of a setting.
         """
@@ -86,7 +86,7 @@ class LinkOpener:
                 await self._greet(link, address, until)
             return link
         except (ResponseError, BusyLoadingError, AuthenticationError) as error:
-            raise Refusal(error, str(address)) from error
+            raise ErrorReply(error, str(address)) from error
         except (TimeoutError, redis.TimeoutError) as error:
             if self._tls:
                 self._silent.add(address)
@@ -207,10 +207,10 @@ class Nodes(dict["Address", Pools[BlockingPool | SharedPool]]):
         return self.setdefault(address, Pools(self._wire.per_loop, make))
 
     async def call(self, address: Address, command: Sequence[Any], deadline: float) -> Any:
-        """Send one command and return its answer; raise `Refusal` if that is an error."""
+        """Send one command and return its answer; raise `ErrorReply` if that is an error."""
         (answer,) = await self[address].here().call(pack(command), 1, deadline)
         if isinstance(answer, Exception):
-            raise Refusal(answer, str(address)) from answer
+            raise ErrorReply(answer, str(address)) from answer
         return answer
 
     def close(self) -> None:

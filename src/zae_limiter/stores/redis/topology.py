@@ -12,7 +12,7 @@ from redis.crc import key_slot
 
 from ...core.errors import RateLimiterUnavailable, quote
 from ..outcomes import NotSent, Unknown
-from .answers import Ranges, Refusal, read_address, read_slots
+from .answers import ErrorReply, Ranges, read_address, read_slots
 from .links import Nodes
 from .settings import Address, Settings
 from .wires import Wire
@@ -41,7 +41,7 @@ class Topology:
         return self.master
 
     async def locate(self, key: str, deadline: float) -> Address:
-        """Ask which server holds a key. Raise `NotSent` if nobody knows, `Refusal` if we are not allowed to ask."""
+        """Ask which server holds a key. Raise `NotSent` if nobody knows, `ErrorReply` if we are not allowed to ask."""
         raise NotImplementedError
 
     def relocate(self, key: str, target: Address | None) -> None:
@@ -155,8 +155,8 @@ async def _ask(
             reasons.append(f"{address} does not know {command[-1]!r}")
         except RateLimiterUnavailable as error:
             reasons.append(f"{address}: {quote(error)}")
-        except (NotSent, Unknown, Refusal) as error:
-            if isinstance(error, Refusal) and type(error.error) is not RateLimiterUnavailable:
+        except (NotSent, Unknown, ErrorReply) as error:
+            if isinstance(error, ErrorReply) and type(error.error) is not RateLimiterUnavailable:
                 raise  # it is not for lack of a server, so no other can tell
             reasons.append(str(error))
     raise NotSent(f"{problem}: {'; '.join(reasons)}")

@@ -36,6 +36,6 @@ STORE_CHECKS: tuple[Check, ...] = tuple(
 """What every store has to do."""
 
 CHECKS = STORE_CHECKS
-"""All checks."""
+"""All public checks: those of a store. The project adds its own for the limiter in `tests/conformance`."""
 
 __all__ = ["CHECKS", "STORE_CHECKS", "Check", "deviating"]

@@ -43,7 +43,7 @@ from ...records.level import (
     TokenLimits,
     attribute,
 )
-from ...records.settlement import Charge, settle
+from ...records.settlement import Receipt, settle
 from ...records.slot_states import merge_slots
 from ...stores.dynamodb.store import CAPABILITIES
 from . import policies
@@ -275,7 +275,7 @@ def merge_bucket(move: Move, current: Image, now_ms: int) -> list[Write]:
         elif held < rule.capacity:
             owed[name] = rule.capacity - held
     bucket = level_of(*keys.parse_bucket_pk(first.key.pk)[:3], {}, lifetime_ms=1 if TTL in current else 0)
-    change = settle(bucket, current, owed, Charge(now_ms, current.get(MADE, 0)), now_ms)
+    change = settle(bucket, current, owed, Receipt(now_ms, current.get(MADE, 0)), now_ms)
     write = write_of(change, bucket.key, current)
     counters = {attribute(name, "tc") for name in owed}
     add = {name: amount for name, amount in write.add.items() if name not in counters}
