@@ -79,7 +79,10 @@ class Rule(NamedTuple):
 
     def produced_between(self, start_ms: int, end_ms: int) -> int:
         """Return the millitokens made from one instant to another."""
-        return self.produced(end_ms) - self.produced(start_ms)
+        _, amount, period, phase, calendar = self
+        if calendar is not None:
+            start_ms, end_ms = calendar.index(start_ms), calendar.index(end_ms)
+        return (end_ms * amount + phase) // period - (start_ms * amount + phase) // period
 
     def reaches(self, total: int) -> int:
         """Return the first instant by which ``total`` millitokens have been made, exact to the millisecond."""

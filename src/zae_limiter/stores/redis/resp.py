@@ -14,6 +14,7 @@ _STATUS, _ERROR, _NUMBER, _TEXT, _LIST = b"+-:$*"
 _MAX_LINE = 64 * 1024
 MAX_BYTES = 32 * 1024 * 1024
 """Most bytes of one answer; the largest of ours, a page of records, has a few megabytes."""
+_TOO_LONG = f"an answer of more than {MAX_BYTES:,} bytes"
 _MAX_ELEMENTS = 1 << 20
 _MAX_DEPTH = 16
 """How deep arrays may be nested; those of Redis have five levels."""
@@ -102,15 +103,17 @@ class Reader:
                 self._add(value, after - at, found)
                 at = after
         except _Incomplete as rest:
-            self._check_size(max(rest.args[0], len(buffer)) - at)
+            if self._bytes + max(rest.args[0], len(buffer)) - at > MAX_BYTES:
+                raise InvalidResponse(_TOO_LONG) from None
         except ValueError as error:
             raise InvalidResponse(f"not an answer of Redis: {bytes(buffer[at : at + 40])!r}") from error
         del buffer[:at]
         return found
 
     def _add(self, value: Any, size: int, found: list[Any]) -> None:
-        self._check_size(size)
         self._bytes += size
+        if self._bytes > MAX_BYTES:
+            raise InvalidResponse(_TOO_LONG)
         if type(value) is _Opened:
             self._elements += value
             if self._elements > _MAX_ELEMENTS or len(self.arrays) == _MAX_DEPTH:
@@ -128,10 +131,6 @@ class Reader:
             value = values
         self._bytes = self._elements = 0
         found.append(value)
-
-    def _check_size(self, more: int) -> None:
-        if self._bytes + more > MAX_BYTES:
-            raise InvalidResponse(f"an answer of more than {MAX_BYTES:,} bytes")
 
 
 def _parse(data: bytearray, at: int) -> tuple[Any, int]:
