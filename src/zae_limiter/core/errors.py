@@ -130,8 +130,16 @@ class RateLimiterUnavailable(InfrastructureError):
     resource: str | None = None
     """The resource of the acquire."""
 
-    def __init__(self, message: str, cause: BaseException | None = None, **fields: Any) -> None:
-        super().__init__(message, cause=cause, **fields)
+    def __init__(
+        self,
+        message: str,
+        cause: BaseException | None = None,
+        *,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        stack_name: str | None = None,
+    ) -> None:
+        super().__init__(message, cause=cause, entity_id=entity_id, resource=resource, stack_name=stack_name)
 
 
 class AccessDeniedError(RateLimiterUnavailable):

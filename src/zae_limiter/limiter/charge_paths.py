@@ -177,13 +177,17 @@ class ChargePaths:
                 names.resource(each)
         return deadline if self._backend.unprepared is None else await self._backend.begin(deadline.seconds)
 
-    async def follow(self, chain: ChargePath, deadline: Deadline, *, charges: bool = False) -> ChargePath:
+    async def follow(
+        self, chain: ChargePath, deadline: Deadline, *, charges: bool = False, now_ms: int | None = None
+    ) -> ChargePath:
         """Return the same chain, resolved again if one of its buckets was charged under newer config or was split.
 
-        With ``charges``, also if a bucket must be created under config that was read some time ago.
+        With ``charges``, also if a bucket must be created under config that was read some time before ``now_ms``, the
+        instant of the decision that asks for this: as of an earlier one it would ask again and again.
         """
+        now_ms = chain.instant(self._backend.clock.now_ms()) if now_ms is None else now_ms
         if chain.multi_resource:
-            chains = [await self.follow(each, deadline, charges=charges) for each in chain.multi_resource]
+            chains = [await self.follow(each, deadline, charges=charges, now_ms=now_ms) for each in chain.multi_resource]
             return self._join_again(chain, chains)
         name = (*chain.primary_shards[0].level[2:4], chain.given)
         newer: dict[str, int] = {}
@@ -194,7 +198,6 @@ class ChargePaths:
         if newer:
             self._cache.drop(_config_keys(chain))
             return await self._resolve(*name, newer, deadline)
-        now_ms = chain.instant(self._backend.clock.now_ms())  # as the decision that asks for this: it would ask again
         unsure = [level.home.level.entity_id for level in chain.levels if charges and level.is_unsure(now_ms)]
         if unsure:
             found = await self._resolve(*name, dict.fromkeys(unsure, 0), deadline)

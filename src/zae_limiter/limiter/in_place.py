@@ -109,9 +109,9 @@ class InPlace:
                 if bucket.counts:
                     drawn[CHANGES] += 1
             after.append(drawn)
-        for bucket, drawn in zip(plan.buckets, after, strict=True):
+        for place, bucket in enumerate(plan.buckets):  # a strict zip takes a tenth of the whole call
             seen = bucket.seen
-            images[bucket.pk] = seen.image = drawn
+            images[bucket.pk] = seen.image = after[place]
             seen.seen_ms, seen.refused = now_ms, False
         return after if now_ms <= plan.renew_ms else self._renew(plan, now_ms)
 
@@ -126,7 +126,7 @@ class InPlace:
                     if image[limit.at.tokens] + limit.since(now_ms) < 0:
                         self._announcer.log_overdrafts(bucket.level, (name,), now_ms)
 
-    def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image] = ()) -> list[Image]:
+    def _renew(self, plan: DrawPlan, now_ms: int, before: Sequence[Image | None] = ()) -> list[Image]:
         """Put off the expiries of the buckets that changed since ``before``, and return the images of all."""
         after = [bucket.seen.image or {} for bucket in plan.buckets]
         for place, bucket in enumerate(plan.buckets):
@@ -223,22 +223,29 @@ class InPlace:
         is_plain = parts is None and settled is None and held is None and not self._backend.closed
         if not is_plain or self._lines.waiting or self._is_inside():
             return False
-        if not any(delta.values()):
+        owes = returns = False
+        for amount in delta.values():
+            if amount > 0:
+                owes = True
+            elif amount:
+                returns = True
+        if not (owes or returns):
             return True
         now_ms, current = self._clock.now_ms(), self._chains.get((entity_id, resource, chain.given))
         if current is None or current.generation != self._cache.generation:  # debt counts under the limits in force
             return False
-        is_good = current.since_ms <= now_ms < current.valid_until_ms
-        if not is_good or (current is not chain and not current.is_like(chain)):
+        if current is not chain and not current.is_like(chain):
             return False
         with self._lock:
             plan: DrawPlan | None = current.plan
-            if plan is None or not self._settle(plan, granted, delta, now_ms):
+            if plan is None or not self._settle(plan, granted, delta, owes, returns, now_ms):
+                if not current.since_ms <= now_ms < current.valid_until_ms:
+                    return False
                 plan, missing, instant_ms = self._look(current, now_ms)
                 if plan is None or missing or instant_ms != now_ms:
                     return False
                 current.plan = plan
-                if not self._settle(plan, granted, delta, now_ms):
+                if not self._settle(plan, granted, delta, owes, returns, now_ms):
                     return False
         if plan.may_overdraw:
             self._log_overdrafts(plan, [bucket.seen.image for bucket in plan.buckets], delta, now_ms)
@@ -246,21 +253,25 @@ class InPlace:
             self._lines.stir(chain.roots)
         return True
 
-    def _settle(self, plan: DrawPlan, granted: GrantFields, delta: Mapping[str, int], now_ms: int) -> bool:
+    def _settle(
+        self,
+        plan: DrawPlan,
+        granted: GrantFields,
+        delta: Mapping[str, int],
+        owes: bool,
+        returns: bool,
+        now_ms: int,
+    ) -> bool:
         """Settle a charge to the buckets of a plan, under the lock.
 
-        Return False, with nothing done, if the plan is out of date or it needs more.
+        ``owes`` and ``returns`` say whether ``delta`` has positive amounts, and negative ones. Return False, with nothing done, if the plan is out of date or it needs more.
         """
         if not plan.since_ms <= now_ms <= plan.until_ms:
             return False
         images, charged, charged_ms = self._images, granted[2], granted[3]
-        before: list[Image] = []
         after: list[Image] = []
-        owes = returns = False
-        for amount in delta.values():
-            owes, returns = owes or amount > 0, returns or amount < 0
         for bucket in plan.buckets:
-            seen, left = bucket.seen, charged[len(before)] or {}
+            seen, left = bucket.seen, charged[len(after)] or {}
             image: Image = seen.image  # type: ignore[assignment]  # there is one in the epoch of the plan
             if seen.epoch is not bucket.epoch or images.get(bucket.pk) is not image or seen.seen_ms > now_ms:
                 return False
@@ -278,15 +289,15 @@ class InPlace:
                     bucket.return_overdraft(settled, left, charged_ms, granted[1], delta)
                 if bucket.counts:
                     settled[CHANGES] += 1
-            before.append(image)
             after.append(settled)
-        for bucket, settled in zip(plan.buckets, after, strict=True):
+        before = [bucket.seen.image for bucket in plan.buckets] if now_ms > plan.renew_ms else ()
+        for place, bucket in enumerate(plan.buckets):
             seen = bucket.seen
-            images[bucket.pk] = seen.image = settled
+            images[bucket.pk] = seen.image = after[place]
             seen.seen_ms, seen.refused = now_ms, False
             if returns and bucket.pk not in self._returned:  # less may be missing than the store knows
                 self._store.note_return(bucket.level.key)
-        if now_ms > plan.renew_ms:
+        if before:
             self._renew(plan, now_ms, before)
         return True
 
