@@ -65,7 +65,7 @@ def mutant_of(mutation: Mutation) -> Any:
     """The function with its source changed, in the namespace of its module."""
     original = original_of(mutation)
     source = textwrap.dedent(inspect.getsource(original))
-    assert mutation.old in source, f"no longer there: {mutation}"
+    assert source.count(mutation.old) == 1, f"there {source.count(mutation.old)} times: {mutation}"
     changed = source.replace(mutation.old, mutation.new)
     code = compile(changed, "<mutant>", "exec", flags=__future__.annotations.compiler_flag)
     made: dict[str, Any] = {}

@@ -191,7 +191,7 @@ MUTATIONS = [
     Mutation("core.production.Rule.reaches", CEIL, "-1 - (-total * self.period // self.amount)", PROMISE),
     Mutation("core.production.Rule.reaches", CEIL, "round(total * self.period / self.amount)", PROMISE),
     Mutation("core.production.Rule.fits_at", "+ needed - tokens", "- tokens", PROMISE),
-    Mutation("core.balances.wait_ms", "- now_ms", "- now_ms + 1", PROMISE),
+    Mutation("core.balances.wait_ms", "fits_at(cost_milli) - now_ms", "fits_at(cost_milli) - now_ms + 1", PROMISE),
     Mutation("core.decide.Reading.describe", "held < need", "held <= need", "leases.refusal_tells_which"),
     # The ceiling, and taking to the last millitoken.
     Mutation(
@@ -222,11 +222,12 @@ MUTATIONS = [
     Mutation("core.tokens.draw", "= low, FAR", "= -(2**60), FAR", DEBT),
     Mutation("records.charging.charge", "change.put[NEWEST] = now_ms", "pass", PAST),
     Mutation("records.charging.charge", "if not fits:", "if False:", OVER),
-    Mutation("core.tokens.draw", "change.add[at.consumed] = cost", "pass", COUNTED),
+    Mutation("core.tokens.draw", "if cost:\n        change.add[at.consumed] = cost", "if cost:\n        pass", COUNTED),
     Mutation("core.tokens.draw_all", SINCE, "-((anchor_ms - now_ms) * amount // period)", SLOW_PROMISE, "memory"),
     Mutation("core.tokens.draw_all", SINCE, "(now_ms + 1 - anchor_ms) * amount // period", PROMISE, "memory"),
     Mutation("core.tokens.draw_all", SINCE, "max(0, (now_ms - anchor_ms) * amount // period)", BACK, "memory"),
-    Mutation("core.tokens.draw_all", "after[tc] += need", "pass", COUNTED, "memory"),
+    Mutation("core.tokens.draw_all", "after[tc] += need\n    return", "pass\n    return", COUNTED, "memory"),
+    Mutation("core.tokens.draw_all", "after[tc] += need\n            continue", "continue", COUNTED, "memory"),
     Mutation(
         "records.charging.new_bucket",
         "= capacity - taken",
@@ -252,7 +253,13 @@ MUTATIONS = [
         UNESTIMATED,
     ),
     Mutation("limiter.in_place.InPlace._settle", "image[MADE] != left.get(MADE)", "False", ANEW, "memory"),
-    Mutation("core.tokens.draw_all", "after[tk] = tokens - need", "after[tk] = tokens - max(0, need)", ORDER, "memory"),
+    Mutation(
+        "core.tokens.draw_all",
+        "if need < 0:\n            after[tk] = tokens - need",
+        "if need < 0:\n            pass",
+        ORDER,
+        "memory",
+    ),
     Mutation("limiter.in_place.InPlace._settle", "settled[CHANGES] += 1", "pass", USAGE, "memory"),
     Mutation(
         "limiter.draw_plan.PlannedBucket.note_debt", "self.level.lifetime_ms and", "False and", FORGIVEN, "memory"

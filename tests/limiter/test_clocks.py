@@ -293,3 +293,18 @@ async def test_a_new_key_is_served_while_the_clock_is_behind_its_project(harness
     harness.clock.advance(-4.5)
     with ends_within(20):
         assert await granted(limiter, {"rpm": 1}, "key")
+
+
+async def test_several_resources_are_taken_after_the_clock_was_set_back(harness: Harness) -> None:
+    """One bucket was seen later than now, the other has to be made: both are decided as of one instant."""
+    limiter = harness.limiter()
+    await limiter.set_system_defaults(MINUTELY)
+    harness.clock.advance_ms(10_000)
+    await take(limiter, {"rpm": 1}, "key")
+    await limiter.available("key", "search")
+    harness.clock.advance_ms(5_000)
+    await take(limiter, {"rpm": 1}, "key")
+    harness.clock.advance_ms(-4_500)
+    with ends_within(20):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}, also={"search": {"rpm": 1}}) as lease:
+            assert lease.resource("search").consumed == {"rpm": 1}
