@@ -187,7 +187,9 @@ class ChargePaths:
         """
         now_ms = chain.instant(self._backend.clock.now_ms()) if now_ms is None else now_ms
         if chain.multi_resource:
-            chains = [await self.follow(each, deadline, charges=charges, now_ms=now_ms) for each in chain.multi_resource]
+            chains = [
+                await self.follow(each, deadline, charges=charges, now_ms=now_ms) for each in chain.multi_resource
+            ]
             return self._join_again(chain, chains)
         name = (*chain.primary_shards[0].level[2:4], chain.given)
         newer: dict[str, int] = {}
