@@ -264,7 +264,8 @@ class InPlace:
     ) -> bool:
         """Settle a charge to the buckets of a plan, under the lock.
 
-        ``owes`` and ``returns`` say whether ``delta`` has positive amounts, and negative ones. Return False, with nothing done, if the plan is out of date or it needs more.
+        ``owes`` and ``returns`` say whether ``delta`` has positive amounts, and negative ones. Return False, with
+        nothing done, if the plan is out of date or it needs more.
         """
         if not plan.since_ms <= now_ms <= plan.until_ms:
             return False
