@@ -238,14 +238,14 @@ class InPlace:
             return False
         with self._lock:
             plan: DrawPlan | None = current.plan
-            if plan is None or not self._settle(plan, granted, delta, owes, returns, now_ms):
+            if plan is None or not self._settle(plan, granted, delta, (owes, returns), now_ms):
                 if not current.since_ms <= now_ms < current.valid_until_ms:
                     return False
                 plan, missing, instant_ms = self._look(current, now_ms)
                 if plan is None or missing or instant_ms != now_ms:
                     return False
                 current.plan = plan
-                if not self._settle(plan, granted, delta, owes, returns, now_ms):
+                if not self._settle(plan, granted, delta, (owes, returns), now_ms):
                     return False
         if plan.may_overdraw:
             self._log_overdrafts(plan, [bucket.seen.image for bucket in plan.buckets], delta, now_ms)
@@ -254,22 +254,17 @@ class InPlace:
         return True
 
     def _settle(
-        self,
-        plan: DrawPlan,
-        granted: GrantFields,
-        delta: Mapping[str, int],
-        owes: bool,
-        returns: bool,
-        now_ms: int,
+        self, plan: DrawPlan, granted: GrantFields, delta: Mapping[str, int], signs: tuple[bool, bool], now_ms: int
     ) -> bool:
         """Settle a charge to the buckets of a plan, under the lock.
 
-        ``owes`` and ``returns`` say whether ``delta`` has positive amounts, and negative ones. Return False, with
-        nothing done, if the plan is out of date or it needs more.
+        ``signs`` say whether ``delta`` owes something, and whether it returns something. Return False, with nothing
+        done, if the plan is out of date or it needs more.
         """
         if not plan.since_ms <= now_ms <= plan.until_ms:
             return False
         images, charged, charged_ms = self._images, granted[2], granted[3]
+        owes, returns = signs
         after: list[Image] = []
         for bucket in plan.buckets:
             seen, left = bucket.seen, charged[len(after)] or {}

@@ -17,8 +17,8 @@ from ..core.validation import show_url
 from ..core.values import BackendCapabilities, OnUnavailable
 from ..logs import CLOCK_SKEWED, log_event
 from ..records import keys, version
-from ..stores.bounded import MAX_CACHED_KEYS
-from ..stores.port import Metered, Provisioned, Store
+from ..stores.bounded import CACHED_KEYS_INSIDE, MAX_CACHED_KEYS
+from ..stores.port import Metered, Provisioned, Store, UpdatesInPlace
 from .backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE, MAX_MULTIPLIER, Backend, BackendOptions
 from .buckets import SurveyOperations
 from .configs import check_policy
@@ -49,7 +49,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         config_cache_ttl: For how many seconds stored limits are cached.
         name: The name of a DynamoDB stack, instead of ``url_or_name``.
         namespace: The namespace to work in. Only ``default`` is registered automatically.
-        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
+        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory;
+            None for 131,072, or 10,000 on the memory store.
         clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
             that one, and a difference between the two is logged.
         timeout: How many seconds a call may take in all; None for the store's default.
@@ -70,7 +71,7 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         *,
         name: str | None = None,
         namespace: str = DEFAULT_NAMESPACE,
-        max_cached_keys: int = MAX_CACHED_KEYS,
+        max_cached_keys: int | None = None,
         clock: Clock | None = None,
         timeout: float | None = None,
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
@@ -82,7 +83,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
             warn_ignored(ignored, IgnoredByConstructor)
         namespace = names.namespace(namespace)
         config_cache_ttl = seconds("config_cache_ttl", config_cache_ttl, zero=True)
-        max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
+        if max_cached_keys is not None:
+            max_cached_keys = whole("max_cached_keys", max_cached_keys, 1, MAX_AMOUNT, "keys")
         multiplier = whole("bucket_ttl_multiplier", bucket_ttl_multiplier, 0, MAX_MULTIPLIER)
         if timeout is not None:
             timeout = seconds("timeout", timeout, zero=False)
@@ -92,7 +94,8 @@ class Repository(ManifestOperations, OpeningOperations, SurveyOperations, Histor
         store = self._open_store(url_or_name, clock, aws)
         self._skew_ms = _measure_skew(store, clock)
         prepare = None if stack_options is None else partial(self._deploy_stack, stack_options)
-        options = BackendOptions(config_cache_ttl, timeout, max_cached_keys, multiplier)
+        most = CACHED_KEYS_INSIDE if isinstance(store, UpdatesInPlace) else MAX_CACHED_KEYS
+        options = BackendOptions(config_cache_ttl, timeout, max_cached_keys or most, multiplier)
         self._backend = Backend(store, self._runtime(), namespace, options, prepare)
 
     def _open_store(self, given: str | Store | None, clock: Clock | None, aws: dict[str, Any]) -> Store:

@@ -12,7 +12,6 @@ from ..repository.backend import BUCKET_TTL_MULTIPLIER, DEFAULT_NAMESPACE
 from ..repository.namespaces import NamespaceName
 from ..repository.opening import RepositoryOptions
 from ..runtime.blocking import run
-from ..stores.bounded import MAX_CACHED_KEYS
 from .opening import SyncStackOperations
 from .operations import SyncEntityOperations, SyncHistoryOperations, SyncSurveyOperations
 from .policies import SyncConfigOperations, SyncPolicyOperations
@@ -126,7 +125,8 @@ class SyncRepository(
         config_cache_ttl: For how many seconds stored limits are cached.
         name: The name of a DynamoDB stack, instead of ``url_or_name``.
         namespace: The namespace to work in. Only ``default`` is registered automatically.
-        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory.
+        max_cached_keys: For how many keys (an entity and a resource) limits and last seen buckets are kept in memory;
+            None for 131,072, or 10,000 on the memory store.
         clock: This process's clock. An embedded store opened by URL uses it; a store with a clock of its own decides by
             that one, and a difference between the two is logged.
         timeout: How many seconds a call may take in all; None for the store's default.
@@ -158,7 +158,7 @@ class SyncRepository(
         *,
         name: str | None = None,
         namespace: str = DEFAULT_NAMESPACE,
-        max_cached_keys: int = MAX_CACHED_KEYS,
+        max_cached_keys: int | None = None,
         clock: Clock | None = None,
         timeout: float | None = None,
         bucket_ttl_multiplier: int = BUCKET_TTL_MULTIPLIER,
