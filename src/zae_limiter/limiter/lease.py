@@ -72,7 +72,8 @@ class Lease(LeaseCore):
 
     async def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
-        await self._check()
+        request = self._joint_request() if self._others else self._request
+        self.degraded = not await self._port.charger.check(request)
 
     async def charge(self, times: int = 1) -> None:
         """Charge the cost ``times`` times, whether it is there or not: the bucket may go into debt.

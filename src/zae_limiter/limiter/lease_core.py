@@ -115,9 +115,6 @@ class LeaseCore(LeaseView):
         cost = {qualify(name, lease._resource): need for lease in self._leases for name, need in lease._cost.items()}
         return AcquireRequest(self._entity_id, self.resources, cost, self._options)
 
-    async def _check(self) -> None:
-        self.degraded = not await self._port.charger.check(self._joint_request() if self._others else self._request)
-
     async def _charge(self, times: int) -> None:
         """Charge the cost ``times`` times, to the end even if the caller is cancelled."""
         charges = []

@@ -79,7 +79,8 @@ class SyncLease(LeaseCore):
 
     def check(self) -> None:
         """Raise what `enter` would raise, but take nothing. A lease that was checked can still be entered."""
-        run(self._check())
+        request = self._joint_request() if self._others else self._request
+        self.degraded = not run(self._port.charger.check(request))
 
     def charge(self, times: int = 1) -> None:
         """Charge the cost ``times`` times, whether it is there or not: the bucket may go into debt.
