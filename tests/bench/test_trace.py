@@ -85,7 +85,7 @@ def test_it_prints_a_table_json_or_the_calls_in_order(capsys: pytest.CaptureFixt
         (Scenario("memory", "blocking", "settled", 2, depth=3), 23, 7),
         (Scenario("memory", "blocking", "slot taken and released", limits=0), 156, 33),
         (Scenario("redis", "blocking", "steady"), 26, 18),
-        (Scenario("redis", "blocking", "race that ends in a refusal"), 72, 26),
+        (Scenario("redis", "blocking", "race that ends in a refusal"), 74, 26),
         (Scenario("redis", "blocking", "settled", 2), 78, 28),
         (Scenario("redis", "blocking", "settled", 2, depth=3), 130, 28),
         (Scenario("redis", "blocking", "slot taken and released", limits=0), 154, 34),

@@ -79,10 +79,7 @@ class Rule(NamedTuple):
 
     def produced_between(self, start_ms: int, end_ms: int) -> int:
         """Return the millitokens made from one instant to another."""
-        _, amount, period, phase, calendar = self
-        if calendar is not None:
-            start_ms, end_ms = calendar.index(start_ms), calendar.index(end_ms)
-        return (end_ms * amount + phase) // period - (start_ms * amount + phase) // period
+        return self.produced(end_ms) - self.produced(start_ms)
 
     def reaches(self, total: int) -> int:
         """Return the first instant by which ``total`` millitokens have been made, exact to the millisecond."""
