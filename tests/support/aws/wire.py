@@ -245,6 +245,10 @@ class Wire:
     async def _close(self) -> None:
         """Ends what is open, and what is half accepted too."""
         if self._server is not None:
+            for listener in self._server.sockets:
+                self._loop.remove_reader(listener.fileno())
+            for _ in range(3):  # asyncio never closes a connection that was accepted and finds its server closed
+                await asyncio.sleep(0)
             self._server.close()
             self._server = None
         while others := asyncio.all_tasks() - {asyncio.current_task()}:

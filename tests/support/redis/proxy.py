@@ -132,6 +132,9 @@ class Proxy:
             self._listening.set()
             await self._end.wait()
             self._refusing = True
+            self._loop.remove_reader(self._listener)
+            for _ in range(3):  # asyncio never closes a connection that was accepted and finds its server closed
+                await asyncio.sleep(0)
             server.close()
             await self._drop_all()
             # What is still in a TLS handshake is no link yet. The collector would complain of it in some later test.
